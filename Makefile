@@ -1,0 +1,59 @@
+# Everything a developer needs; `make help` lists it. Each target installs what it uses into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# The locks name exact versions and hashes; --no-deps keeps anything else out.
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install dev test test-long check format generate lock bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+install: $(READY) ## create .venv with everything in it
+
+$(READY): requirements.lock requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "surehook needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)"
+	@$(PIP) install --require-hashes --no-deps -r requirements-dev.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+dev: $(READY) ## run the whole system here, database included, until Ctrl-C
+	@exec $(BIN)/surehook dev
+
+test: $(READY) ## every test that CI runs
+	@exec $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
+
+test-long: $(READY) ## the tests that need minutes or millions of rows
+	@exec $(BIN)/python -m pytest -m long
+
+check: $(READY) ## lint, types, structure, generated files fresh
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python -m surehook.generate --check
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/store/test_statements.py
+
+format: $(READY) ## let ruff format and fix what it can
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+generate: $(READY) ## write triggers, grants, enums and docs from states.py and roles.py
+	@$(BIN)/python -m surehook.generate
+
+lock: ## resolve pyproject.toml anew into the two lock files
+	@test -x .venv-lock/bin/uv || ($(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip -q install uv==0.13.7)
+	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
+	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-header --no-annotate --no-strip-extras -c requirements.lock \
+	  pyproject.toml requirements-dev.in -o requirements-dev.lock
+
+bench: $(READY) ## measure: deliveries per second and CPU per delivery
+	@exec $(BIN)/python -m surehook bench
+
+clean: ## remove what the targets made (not a data directory)
+	rm -rf $(VENV) .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
