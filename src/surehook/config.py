@@ -1,0 +1,647 @@
+"""Configuration: a TOML file, then the environment, then flags; the later wins.
+
+Reads   the file, os.environ
+Writes  nothing
+
+Every setting is declared once, in SETTINGS: its key in the file, its variable, its default, what
+it means. From that come `surehook config`, config.default.toml and the checks below. A wrong value
+is one clear line (ConfigError, exit 2) before anything starts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from surehook.errors import ConfigError
+from surehook.retry import PRESETS, Policy
+from surehook.roles import ROLES
+
+Value = str | int | float | bool | Path | tuple[str, ...] | None
+
+FILE_NAMES = (Path("surehook.toml"), Path("/etc/surehook/surehook.toml"))
+# A lease outlives its request by this much, so that a result can still be written.
+LEASE_MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: `parse` takes what the file or the environment gave and returns the value."""
+
+    key: str
+    default: Value
+    parse: Callable[[object], Value]
+    meaning: str
+    env: str = ""
+    secret: bool = False
+    example: str = ""  # shown in the default file where the default is "not set"
+
+    @property
+    def variable(self) -> str:
+        return self.env or "SUREHOOK_" + self.key.replace(".", "_").upper()
+
+
+# ── Parsers: raise ValueError with the sentence that completes "<setting> must be …" ────────────
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a non-empty text")
+    return value
+
+
+def path(value: object) -> Path:
+    return Path(text(value)).expanduser()
+
+
+def flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError("on or off")
+
+
+def whole(smallest: int, largest: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            number = int(value) if isinstance(value, (int, str)) else None
+        except ValueError:
+            number = None
+        if number is None or isinstance(value, bool) or not smallest <= number <= largest:
+            raise ValueError(f"a whole number from {smallest} to {largest}")
+        return number
+
+    return parse
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+def duration(smallest: float, largest: float) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+        seconds = float(match[1]) * _UNIT_SECONDS[match[2]] if match else -1.0
+        if not smallest <= seconds <= largest:
+            raise ValueError(
+                f"a duration from {in_words(smallest)} to {in_words(largest)}, "
+                "such as 30, 30s, 5m or 1h"
+            )
+        return seconds
+
+    return parse
+
+
+def in_words(seconds: float) -> str:
+    """A duration as one would write it in the file."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _UNIT_SECONDS[unit] and seconds % _UNIT_SECONDS[unit] == 0:
+            return f"{seconds / _UNIT_SECONDS[unit]:g}{unit}"
+    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+
+
+def one_of(*words: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return str(value)
+
+    return parse
+
+
+def database_url(value: object) -> str:
+    url = text(value)
+    if urlsplit(url).scheme not in ("postgresql", "postgres", "mysql", "mariadb"):
+        raise ValueError("a URL that begins with postgresql:// or mysql://")
+    return url
+
+
+def networks(value: object) -> tuple[str, ...]:
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)):
+        raise ValueError("a list of networks such as 10.0.0.0/8")
+    for item in items:
+        try:
+            ip_network(str(item))
+        except ValueError:
+            raise ValueError(f"networks such as 10.0.0.0/8; {item!r} is none") from None
+    return tuple(str(item) for item in items)
+
+
+def address(value: object) -> str:
+    host, _, port = text(value).rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError("host:port, such as 127.0.0.1:8080 or [::1]:8080")
+    return text(value)
+
+
+def at_least(length: int) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or len(value) < length:
+            raise ValueError(f"a text of at least {length} characters")
+        return value
+
+    return parse
+
+
+# ── The settings ──────────────────────────────────────────────────────────────────────────────
+
+_SECONDS_DAY = 86400.0
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "database.url",
+        None,
+        database_url,
+        "The database. Not set: DATABASE_URL, else PostgreSQL embedded in data_dir.",
+        env="SUREHOOK_DATABASE_URL",
+        secret=True,
+        example='"postgresql://surehook@db.example.com/surehook"',
+    ),
+    Setting(
+        "database.data_dir",
+        None,
+        path,
+        "Where the embedded PostgreSQL lives. Not set: /var/lib/surehook for root, else "
+        "~/.local/share/surehook.",
+        env="SUREHOOK_DATA_DIR",
+        example='"/var/lib/surehook"',
+    ),
+    Setting(
+        "database.postgres_binaries",
+        None,
+        path,
+        "The bin directory of the PostgreSQL to embed. Not set: the system's newest from 15 on, "
+        "else the one that came with surehook.",
+        env="SUREHOOK_POSTGRES_BINARIES",
+        example='"/usr/lib/postgresql/17/bin"',
+    ),
+    Setting(
+        "database.roles",
+        True,
+        flag,
+        "Each component logs in as its own database role with the least rights. Off: all use the "
+        "main login (for servers where roles cannot be created).",
+        env="SUREHOOK_ROLES",
+    ),
+    Setting(
+        "database.role_secret",
+        None,
+        at_least(16),
+        "The components' passwords are derived from this; the same on every machine. Embedded: "
+        "made and kept in data_dir.",
+        env="SUREHOOK_ROLE_SECRET",
+        secret=True,
+        example='"…"',
+    ),
+    Setting(
+        "database.buckets",
+        None,
+        whole(1, 256),
+        "How many partitions the hot tables get; fixed at the first migration. Not set: 1.",
+        env="SUREHOOK_BUCKETS",
+        example="1",
+    ),
+    Setting(
+        "database.connections",
+        4,
+        whole(2, 200),
+        "The most connections that one component of one process opens.",
+    ),
+    Setting(
+        "database.connect_timeout",
+        5.0,
+        duration(0.1, 300),
+        "How long to wait for a connection to the database.",
+    ),
+    Setting(
+        "database.statement_timeout",
+        30.0,
+        duration(1, 3600),
+        "The longest that one of the pipeline's statements may run.",
+    ),
+    Setting(
+        "database.allow_unsafe",
+        False,
+        flag,
+        "Run on a server that may lose acknowledged writes (fsync or synchronous_commit off).",
+    ),
+    Setting(
+        "retry.preset",
+        "standard",
+        one_of(*PRESETS),
+        "standard: 5 attempts in 7.5 minutes. durable: 22 attempts in 74.5 hours.",
+    ),
+    Setting(
+        "retry.base_delay",
+        None,
+        duration(0.001, 7 * _SECONDS_DAY),
+        "The pause after the first failure; it doubles each time. Not set: the preset's.",
+        example='"30s"',
+    ),
+    Setting(
+        "retry.max_attempts",
+        None,
+        whole(1, 1000),
+        "How often a delivery is tried in all. Not set: the preset's.",
+        example="5",
+    ),
+    Setting(
+        "retry.max_delay",
+        None,
+        duration(0.001, 30 * _SECONDS_DAY),
+        "The longest pause, also for an endpoint's Retry-After. Not set: the preset's.",
+        example='"1h"',
+    ),
+    Setting(
+        "delivery.request_timeout",
+        15.0,
+        duration(0.1, 600),
+        "One deadline for an attempt, from name lookup to the last byte of the answer.",
+        env="SUREHOOK_REQUEST_TIMEOUT",
+    ),
+    Setting(
+        "delivery.allow_networks",
+        (),
+        networks,
+        "Networks that deliveries may reach although they are private, loopback or reserved.",
+        env="SUREHOOK_ALLOW_NETWORKS",
+    ),
+    Setting(
+        "delivery.ca_file",
+        None,
+        path,
+        "More certificate authorities to trust, beside the system's.",
+        env="SUREHOOK_CA_FILE",
+        example='"/etc/ssl/private-ca.pem"',
+    ),
+    Setting(
+        "delivery.encryption_key",
+        None,
+        at_least(32),
+        "Encrypts the subscriptions' secrets in the database. Embedded: made and kept in data_dir.",
+        env="SUREHOOK_ENCRYPTION_KEY",
+        secret=True,
+        example='"…"',
+    ),
+    Setting(
+        "worker.concurrency",
+        256,
+        whole(1, 10_000),
+        "How many requests one worker has under way at once.",
+    ),
+    Setting(
+        "worker.memory",
+        64 * 1024 * 1024,
+        whole(1024 * 1024, 2**40),
+        "How many bytes of payload one worker holds at once.",
+    ),
+    Setting(
+        "worker.lease_duration",
+        30.0,
+        duration(1, 3600),
+        "How long a worker owns a job; at least request_timeout + 5s.",
+        env="SUREHOOK_LEASE_DURATION",
+    ),
+    Setting(
+        "orchestrator.batch",
+        500,
+        whole(1, 5000),
+        "How many sagas one statement handles.",
+    ),
+    Setting(
+        "orchestrator.open_jobs",
+        4000,
+        whole(1, 1_000_000),
+        "About how many jobs are open (waiting or being sent) at once, over all subscriptions.",
+    ),
+    Setting(
+        "orchestrator.subscription_cap",
+        32,
+        whole(1, 100_000),
+        "How many jobs one subscription may have open at once, unless it says otherwise.",
+    ),
+    Setting(
+        "api.listen",
+        "127.0.0.1:8080",
+        address,
+        "Where the HTTP API listens.",
+        env="SUREHOOK_LISTEN",
+    ),
+    Setting(
+        "api.admin_key",
+        None,
+        at_least(24),
+        "A first API key with all scopes, given from outside.",
+        env="SUREHOOK_ADMIN_KEY",
+        secret=True,
+        example='"…"',
+    ),
+    Setting(
+        "log.level",
+        "info",
+        one_of("debug", "info", "warning", "error"),
+        "The least important lines that are written.",
+    ),
+    Setting(
+        "log.format",
+        "auto",
+        one_of("auto", "json", "text"),
+        "json: one object per line. text: for people. auto: text on a terminal, else json.",
+    ),
+)
+
+_BY_KEY = {setting.key: setting for setting in SETTINGS}
+# One URL per component for hardened set-ups; each is that component's login, password and all.
+COMPONENTS = tuple(role.component for role in ROLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A value and where it came from, for `surehook config`."""
+
+    setting: Setting
+    value: Value
+    source: str
+
+    def shown(self) -> str:
+        """The value for people: never a secret."""
+        if self.value is None:
+            return "not set"
+        if self.setting.key == "database.url":
+            return without_password(str(self.value))
+        if self.setting.secret:
+            return "(set, hidden)"
+        return toml_value(self.value)
+
+
+def without_password(url: str) -> str:
+    """A database URL that may be shown: no password, wherever it stood."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        login, _, place = netloc.rpartition("@")
+        netloc = f"{login.partition(':')[0]}:…@{place}" if ":" in login else netloc
+    query = "&".join(
+        item
+        for item in parts.query.split("&")
+        if item and item.partition("=")[0].lower() not in ("password", "sslpassword", "passwd")
+    )
+    return parts._replace(netloc=netloc, query=query).geturl()
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings, checked. Read them by key: config.text("api.listen")."""
+
+    origins: Mapping[str, Origin]
+    component_urls: Mapping[str, str]
+
+    def _value(self, key: str) -> Value:
+        return self.origins[key].value
+
+    def text(self, key: str) -> str:
+        value = self._value(key)
+        assert isinstance(value, str), key
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        value = self._value(key)
+        assert value is None or isinstance(value, str), key
+        return value
+
+    def optional_path(self, key: str) -> Path | None:
+        value = self._value(key)
+        assert value is None or isinstance(value, Path), key
+        return value
+
+    def number(self, key: str) -> int:
+        value = self._value(key)
+        assert isinstance(value, int), key
+        return value
+
+    def optional_number(self, key: str) -> int | None:
+        value = self._value(key)
+        assert value is None or isinstance(value, int), key
+        return value
+
+    def seconds(self, key: str) -> float:
+        value = self._value(key)
+        assert isinstance(value, (int, float)), key
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        value = self._value(key)
+        assert isinstance(value, bool), key
+        return value
+
+    @property
+    def policy(self) -> Policy:
+        preset = PRESETS[self.text("retry.preset")]
+        base, attempts, longest = (
+            self._value(f"retry.{name}") for name in ("base_delay", "max_attempts", "max_delay")
+        )
+        return Policy(
+            preset.max_attempts if attempts is None else int(str(attempts)),
+            preset.base_delay_seconds if base is None else float(str(base)),
+            preset.max_delay_seconds if longest is None else float(str(longest)),
+        )
+
+    @property
+    def allow_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        value = self._value("delivery.allow_networks")
+        assert isinstance(value, tuple)
+        return tuple(ip_network(item) for item in value)
+
+    @property
+    def embedded(self) -> bool:
+        return self._value("database.url") is None
+
+
+# ── Loading ───────────────────────────────────────────────────────────────────────────────────
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Config:
+    """The configuration in force, or ConfigError with the one line that says what is wrong."""
+    environment = os.environ if environment is None else environment
+    if file is None and environment.get("SUREHOOK_CONFIG"):
+        file = Path(environment["SUREHOOK_CONFIG"])
+    origins = {setting.key: Origin(setting, setting.default, "default") for setting in SETTINGS}
+    urls: dict[str, str] = {}
+    _take_file(file, origins, urls)
+    _take_environment(environment, origins, urls)
+    for key, given in (flags or {}).items():
+        if given is not None:
+            origins[key] = _origin(_BY_KEY[key], given, "flag")
+    config = Config(origins, urls)
+    _check_together(config)
+    return config
+
+
+def _origin(setting: Setting, given: object, source: str) -> Origin:
+    try:
+        return Origin(setting, setting.parse(given), source)
+    except ValueError as wrong:
+        shown = "" if setting.secret else f", not {given!r}"
+        raise ConfigError(f"{setting.key} must be {wrong}{shown} ({source}).") from None
+
+
+def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, str]) -> None:
+    if file is None:
+        file = next((name for name in FILE_NAMES if name.is_file()), None)
+        if file is None:
+            return
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no configuration file {file}.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise ConfigError(f"{file} cannot be read: {wrong}") from None
+    for section, entries in content.items():
+        if not isinstance(entries, dict):
+            raise ConfigError(f"{file}: {section} stands outside of a section.")
+        for name, given in entries.items():
+            key = f"{section}.{name}"
+            if key == "database.urls" and isinstance(given, dict):
+                for component, url in given.items():
+                    urls[_component(component, str(file))] = _component_url(component, url)
+            elif key in _BY_KEY:
+                origins[key] = _origin(_BY_KEY[key], given, str(file))
+            else:
+                raise ConfigError(f"{file}: there is no setting {key}.", _nearest(key, _BY_KEY))
+
+
+def _take_environment(
+    environment: Mapping[str, str], origins: dict[str, Origin], urls: dict[str, str]
+) -> None:
+    if environment.get("DATABASE_URL"):
+        setting = _BY_KEY["database.url"]
+        if origins[setting.key].value is None:
+            origins[setting.key] = _origin(setting, environment["DATABASE_URL"], "DATABASE_URL")
+    by_variable = {setting.variable: setting for setting in SETTINGS}
+    for name, given in environment.items():
+        if not name.startswith("SUREHOOK_") or given == "":
+            continue
+        if name in by_variable:
+            setting = by_variable[name]
+            origins[setting.key] = _origin(setting, given, name)
+        elif name.startswith("SUREHOOK_DATABASE_URL_"):
+            component = name.removeprefix("SUREHOOK_DATABASE_URL_").lower()
+            urls[_component(component, name)] = _component_url(component, given)
+        elif name != "SUREHOOK_CONFIG" and not name.startswith("SUREHOOK_TEST_"):
+            raise ConfigError(f"There is no setting {name}.", _nearest(name, by_variable))
+
+
+def _component(name: str, source: str) -> str:
+    if name not in COMPONENTS:
+        raise ConfigError(
+            f"{source}: there is no component {name}.", f"Components: {', '.join(COMPONENTS)}."
+        )
+    return name
+
+
+def _component_url(component: str, given: object) -> str:
+    try:
+        return database_url(given)
+    except ValueError as wrong:
+        raise ConfigError(f"The database URL of {component} must be {wrong}.") from None
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1)
+    return f"Did you mean {found[0]}?" if found else "`surehook config` lists them all."
+
+
+def _check_together(config: Config) -> None:
+    lease = config.seconds("worker.lease_duration")
+    request = config.seconds("delivery.request_timeout")
+    if lease < request + LEASE_MARGIN_SECONDS:
+        raise ConfigError(
+            f"worker.lease_duration ({in_words(lease)}) must be at least "
+            f"delivery.request_timeout + 5s ({in_words(request + LEASE_MARGIN_SECONDS)})."
+        )
+    policy = config.policy
+    if policy.base_delay_seconds > policy.max_delay_seconds:
+        raise ConfigError(
+            f"retry.base_delay ({in_words(policy.base_delay_seconds)}) must not exceed "
+            f"retry.max_delay ({in_words(policy.max_delay_seconds)})."
+        )
+    url = config.optional_text("database.url")
+    if (
+        url
+        and config.flag("database.roles")
+        and config.optional_text("database.role_secret") is None
+        and not config.component_urls
+    ):
+        raise ConfigError(
+            "database.role_secret is not set (SUREHOOK_ROLE_SECRET).",
+            "Set it to a random text of 16 or more characters, the same on every machine; or "
+            "give each component its own URL; or set database.roles = off.",
+        )
+
+
+# ── The default file ──────────────────────────────────────────────────────────────────────────
+
+
+def toml_value(value: Value) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f'"{in_words(value)}"'
+        case int():
+            return str(value)
+        case tuple():
+            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+        case _:
+            return f'"{value}"'
+
+
+def default_file() -> str:
+    """config.default.toml: every setting with its meaning, variable and default."""
+    lines = [
+        "# Every setting of surehook with its default. Copy what you change into surehook.toml",
+        "# (looked for here, then in /etc/surehook; or name it with --config or SUREHOOK_CONFIG).",
+        "# The environment wins over the file, flags win over both.",
+        "# Durations: seconds, or 500ms, 30s, 5m, 1h, 2d.",
+        "# Written by `make generate` from config.py; do not edit.",
+    ]
+    section = ""
+    for setting in SETTINGS:
+        place, _, name = setting.key.partition(".")
+        if place != section:
+            lines += ["", f"[{place}]"]
+            section = place
+        lines += ["", *_wrapped(setting.meaning), f"# {setting.variable}"]
+        if setting.default is None:
+            lines.append(f"#{name} = {setting.example}")
+        else:
+            lines.append(f"{name} = {toml_value(setting.default)}")
+    lines += [
+        "",
+        "# One login per component, for set-ups where passwords are not derived (SUREHOOK_",
+        "# DATABASE_URL_ROUTER and so on).",
+        "#[database.urls]",
+        *(f'#{component} = "postgresql://…"' for component in COMPONENTS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(sentence: str) -> list[str]:
+    from textwrap import wrap
+
+    return [f"# {line}" for line in wrap(sentence, 96)]

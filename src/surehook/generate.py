@@ -1,0 +1,239 @@
+"""Writes what must agree with states.py, roles.py, config.py and the error codes.
+
+Reads   those modules
+Writes  store/*/generated/*.sql, config.default.toml, docs/states.md, docs/roles.md,
+        docs/reference/errors.md      (`--check` writes nothing and fails if one is stale)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+from surehook import config, roles, states
+
+PACKAGE = Path(__file__).parent
+NOTE = "Written by `make generate` from {source}; do not edit."
+
+# Columns that say which thing a row is: no move touches them.
+SAGA_IDENTITY = ("id", "event_id", "subscription_id", "created_at", "requeued_from", "bucket")
+JOB_IDENTITY = (
+    "id",
+    "saga_id",
+    "event_id",
+    "subscription_id",
+    "attempt_at",
+    "created_at",
+    "bucket",
+)
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+# ── PostgreSQL ────────────────────────────────────────────────────────────────────────────────
+
+
+def postgres_enums() -> str:
+    """The enum types; a value that an older schema lacks is added."""
+    parts = [f"-- {NOTE.format(source='states.py')}"]
+    enums: tuple[tuple[str, type[StrEnum]], ...] = (
+        ("saga_status", states.SagaStatus),
+        ("job_status", states.JobStatus),
+    )
+    for name, values in enums:
+        parts.append(
+            f"DO $$ BEGIN\n    CREATE TYPE {name} AS ENUM ({_quoted(values)});\n"
+            "EXCEPTION WHEN duplicate_object THEN NULL;\nEND $$;"
+        )
+        parts.extend(f"ALTER TYPE {name} ADD VALUE IF NOT EXISTS '{value}';" for value in values)
+    return "\n\n".join(parts) + "\n"
+
+
+def _postgres_guard(table: str, moves: Iterable[states.Move[states.S]], fixed: str) -> str:
+    permitted = "\n        OR ".join(
+        f"OLD.status = '{move.source}' AND NEW.status = '{move.target}'" for move in moves
+    )
+    return (
+        f"CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON {table}\n"
+        f"    FOR EACH ROW WHEN (NOT (\n        {permitted}\n    )\n    OR {fixed})\n"
+        "    EXECUTE FUNCTION surehook_refuse_move();"
+    )
+
+
+def _postgres_identity(columns: Iterable[str]) -> str:
+    new = ", ".join(f"NEW.{column}" for column in columns)
+    return f"({new})\n        IS DISTINCT FROM ({new.replace('NEW.', 'OLD.')})"
+
+
+def postgres_guard() -> str:
+    """Triggers that refuse, for everyone, what the state machines do not permit.
+
+    The test stands in the WHEN clause: there it costs nothing measurable.
+    """
+    saga_fixed = (
+        f"{_postgres_identity(SAGA_IDENTITY)}\n"
+        "    -- next_attempt_at names the attempt: it never goes back\n"
+        "    OR NEW.next_attempt_at < OLD.next_attempt_at"
+    )
+    return f"""-- {NOTE.format(source="states.py")}
+
+CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'SH001',
+        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
+                         OLD.status, NEW.status),
+        HINT = 'docs/states.md lists the permitted moves';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'SH002',
+        MESSAGE = format('%s is append-only: %s is refused', TG_TABLE_NAME, TG_OP);
+END
+$$;
+
+{_postgres_guard("webhook_delivery_sagas", states.SAGA_MOVES, saga_fixed)}
+
+{_postgres_guard("webhook_delivery_jobs", states.JOB_MOVES, _postgres_identity(JOB_IDENTITY))}
+
+-- Statement triggers see TRUNCATE too, but each partition needs its own.
+DO $$
+DECLARE
+    append_only regclass;
+BEGIN
+    FOR append_only IN
+        SELECT oid FROM pg_class
+        WHERE oid IN ('events'::regclass, 'dead_letters'::regclass)
+        UNION ALL
+        SELECT inhrelid FROM pg_inherits
+        WHERE inhparent IN ('events'::regclass, 'dead_letters'::regclass)
+    LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE '
+            'ON %s FOR EACH STATEMENT EXECUTE FUNCTION surehook_refuse_change()', append_only);
+    END LOOP;
+END
+$$;
+"""
+
+
+def postgres_grants() -> str:
+    """Exactly the rights of roles.py: everything is taken away first, in one transaction."""
+    names = ", ".join(role.name for role in roles.ROLES)
+    parts = [
+        f"-- {NOTE.format(source='roles.py')}",
+        f"REVOKE ALL ON {', '.join(roles.TABLES)}\n    FROM PUBLIC, {names};",
+        "DO $$ BEGIN\n"
+        "    EXECUTE format('GRANT USAGE ON SCHEMA %I TO "
+        f"{names}', current_schema());\nEND $$;",
+    ]
+    for role in roles.ROLES:
+        lines = [f"-- {role.component}: {role.purpose}"]
+        for table in roles.TABLES:
+            for verb in roles.Verb:
+                granted = role.columns(verb, table)
+                if not granted:
+                    continue
+                columns = ", ".join(column for column in roles.TABLES[table] if column in granted)
+                lines.append(f"GRANT {verb} ({columns})\n    ON {table} TO {role.name};")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+# ── Pages ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _machine(title: str, moves: Iterable[states.Move[states.S]], terminal: Iterable[str]) -> str:
+    arrows = "\n".join(f"    {m.source} --> {m.target}: {m.name}" for m in moves)
+    ends = "\n".join(f"    {status} --> [*]" for status in terminal)
+    rows = "\n".join(
+        f"| `{m.name}` | {m.source} → {m.target} | {', '.join(m.by)} | {m.when} |" for m in moves
+    )
+    return (
+        f"## {title}\n\n```mermaid\nstateDiagram-v2\n    [*] --> Pending\n{arrows}\n{ends}\n```\n\n"
+        f"| move | from → to | made by | when |\n|---|---|---|---|\n{rows}\n"
+    )
+
+
+def states_page() -> str:
+    return (
+        f"<!-- {NOTE.format(source='states.py')} -->\n# States and moves\n\n"
+        "Every other change is refused by a trigger, for the owner of the tables too. A terminal "
+        "row never changes again in any column.\n\n"
+        + _machine("Saga: one delivery", states.SAGA_MOVES, states.SAGA_TERMINAL)
+        + "\n"
+        + _machine("Job: one attempt", states.JOB_MOVES, states.JOB_TERMINAL)
+    )
+
+
+def _cell(role: roles.Role, verb: roles.Verb) -> str:
+    lines = []
+    for table, all_columns in roles.TABLES.items():
+        granted = role.columns(verb, table)
+        if not granted:
+            continue
+        hidden = [column for column in all_columns if column not in granted]
+        if not hidden:
+            lines.append(f"**{table}**")
+        elif len(hidden) <= 2 and len(granted) > 2:
+            lines.append(f"**{table}** without {', '.join(hidden)}")
+        else:
+            shown = ", ".join(column for column in all_columns if column in granted)
+            lines.append(f"**{table}** ({shown})")
+    return "<br>".join(lines) or "—"
+
+
+def roles_page() -> str:
+    rows = "\n".join(
+        f"| {role.component} | `{role.name}` | {_cell(role, roles.Verb.SELECT)} "
+        f"| {_cell(role, roles.Verb.INSERT)} | {_cell(role, roles.Verb.UPDATE)} | {role.never} |"
+        for role in roles.ROLES
+    )
+    return (
+        f"<!-- {NOTE.format(source='roles.py')} -->\n# Database roles\n\n"
+        "Each component logs in as its own role and can do only this. No role may DELETE or "
+        "TRUNCATE anything.\n\n"
+        "| component | role | reads | inserts | updates | never |\n|---|---|---|---|---|---|\n"
+        f"{rows}\n"
+    )
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file of the repository and what it must contain."""
+    repository = PACKAGE.parent.parent
+    sql = PACKAGE / "store" / "postgres" / "generated"
+    return {
+        sql / "enums.sql": postgres_enums(),
+        sql / "guard.sql": postgres_guard(),
+        sql / "grants.sql": postgres_grants(),
+        repository / "docs" / "states.md": states_page(),
+        repository / "docs" / "roles.md": roles_page(),
+        repository / "config.default.toml": config.default_file(),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    check = arguments == ["--check"]
+    stale = [
+        path
+        for path, text in generated().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    for path in stale:
+        if check:
+            print(f"stale: {path.name}; run `make generate`", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(generated()[path], encoding="utf-8")
+            print(f"wrote {path.name}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""The records that components hand to each other's code. Pure; imports states only.
+
+Rows become these frozen structs at the store's edge, so that no raw row travels further. Times
+are aware UTC. A payload is bytes that nobody in the pipeline looks into.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NewType
+
+import msgspec
+
+from surehook.states import JobStatus, SagaStatus
+
+EventId = NewType("EventId", int)
+SubscriptionId = NewType("SubscriptionId", int)
+SagaId = NewType("SagaId", int)
+JobId = NewType("JobId", int)
+DeadLetterId = NewType("DeadLetterId", int)
+Bucket = NewType("Bucket", int)
+
+
+def correlation_id(event_id: int) -> str:
+    """The name under which one event is followed through every log."""
+    return f"evt_{event_id}"
+
+
+class NewEvent(msgspec.Struct, frozen=True):
+    """An event as an application hands it over; payload is JSON text, kept byte for byte."""
+
+    event_type: str
+    payload: str
+    tenant: str = ""
+    external_id: str | None = None
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """The acknowledgement: durable under this id."""
+
+    id: EventId
+    created_at: datetime
+    duplicate: bool
+
+
+class RoutedSaga(msgspec.Struct, frozen=True):
+    """A saga that the router has just inserted."""
+
+    saga_id: SagaId
+    event_id: EventId
+    subscription_id: SubscriptionId
+
+
+class WaitingSubscription(msgspec.Struct, frozen=True):
+    """A subscription with due sagas, as the orchestrator sees it."""
+
+    subscription_id: SubscriptionId
+    tenant: str
+    due: int
+    rate_limited: bool
+
+
+class PickedSaga(msgspec.Struct, frozen=True):
+    """A due saga that was picked; job_id is None where its job was there already."""
+
+    saga_id: SagaId
+    attempt_at: datetime
+    event_id: EventId
+    subscription_id: SubscriptionId
+    job_id: JobId | None
+
+
+class AppliedResult(msgspec.Struct, frozen=True):
+    """A saga that took over its job's result."""
+
+    saga_id: SagaId
+    event_id: EventId
+    job_id: JobId
+    status: SagaStatus
+    attempt_count: int
+    error_code: str | None
+    next_attempt_at: datetime
+
+
+class LeasedJob(msgspec.Struct, frozen=True):
+    """A job with all that its attempt needs."""
+
+    job_id: JobId
+    saga_id: SagaId
+    event_id: EventId
+    subscription_id: SubscriptionId
+    lease_resets: int
+    leased_at: datetime
+    lease_until: datetime
+    event_type: str
+    payload: str
+    callback_url: str
+    deliverable: bool  # active and verified when the lease was taken
+    request_timeout_seconds: float | None
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """What a worker writes about one attempt."""
+
+    job_id: JobId
+    status: JobStatus
+    response_status: int | None
+    error_code: str | None
+    retry_after: int | None
+    response_excerpt: str | None
+    lease_token: int
+
+
+class ExpiredLease(msgspec.Struct, frozen=True):
+    """A lease that the cleaner has ended."""
+
+    job_id: JobId
+    saga_id: SagaId
+    event_id: EventId
+    status: JobStatus
+    lease_resets: int
+    worker_id: str | None
+    lease_expiration: datetime | None
+    error_code: str | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter that was just written down."""
+
+    dead_letter_id: DeadLetterId
+    saga_id: SagaId
+    event_id: EventId
+    subscription_id: SubscriptionId
+    final_error_code: str | None
+
+
+class Requeued(msgspec.Struct, frozen=True):
+    """The answer to a requeue: the new saga, or why there is none."""
+
+    dead_letter_id: DeadLetterId
+    event_id: EventId
+    saga_id: SagaId | None
+    created: bool  # False: it had been requeued before, or cannot be
+    deliverable: bool  # the subscription is active and verified

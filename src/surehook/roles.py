@@ -1,0 +1,453 @@
+"""Who may read and write what: component → database role → columns. Pure; imports nothing.
+
+The one source of the generated GRANTs, of docs/roles.md, of the check that every statement stays
+inside its role, and of the test that logs in as each role and tries everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+# Every table and its columns in order. `xid` exists on PostgreSQL only (the router's order).
+TABLES: dict[str, tuple[str, ...]] = {
+    "events": (
+        "id",
+        "event_type",
+        "created_at",
+        "payload",
+        "tenant",
+        "external_id",
+        "bucket",
+        "xid",
+    ),
+    "subscriptions": (
+        "id",
+        "tenant",
+        "event_type",
+        "callback_url",
+        "pending_callback_url",
+        "active",
+        "verified",
+        "eligible_from",
+        "max_attempts",
+        "base_delay_seconds",
+        "request_timeout_seconds",
+        "concurrency_cap",
+        "rate_limit_per_second",
+        "custom_headers",
+        "description",
+        "idempotency_key",
+        "created_at",
+        "updated_at",
+    ),
+    "subscription_secrets": (
+        "id",
+        "subscription_id",
+        "scheme",
+        "sealed",
+        "created_at",
+        "expires_at",
+    ),
+    "subscription_verifications": (
+        "id",
+        "subscription_id",
+        "callback_url",
+        "secret_id",
+        "challenge",
+        "code",
+        "attempts",
+        "last_result",
+        "last_reason",
+        "created_at",
+        "last_attempt_at",
+        "expires_at",
+        "verified_at",
+    ),
+    "webhook_delivery_sagas": (
+        "id",
+        "event_id",
+        "subscription_id",
+        "status",
+        "attempt_count",
+        "next_attempt_at",
+        "final_error_code",
+        "created_at",
+        "updated_at",
+        "requeued_from",
+        "bucket",
+    ),
+    "webhook_delivery_jobs": (
+        "id",
+        "saga_id",
+        "event_id",
+        "subscription_id",
+        "status",
+        "attempt_at",
+        "lease_until",
+        "lease_token",
+        "lease_resets",
+        "worker_id",
+        "response_status",
+        "error_code",
+        "retry_after",
+        "response_excerpt",
+        "created_at",
+        "started_at",
+        "finished_at",
+        "bucket",
+    ),
+    "dead_letters": (
+        "id",
+        "saga_id",
+        "event_id",
+        "subscription_id",
+        "final_error_code",
+        "failed_at",
+        "payload_snapshot",
+        "bucket",
+    ),
+    "router_cursor": (
+        "bucket",
+        "system_identifier",
+        "snapshot",
+        "partial_xid",
+        "partial_id",
+        "foreign_id_max",
+        "rescan_after_id",
+        "rescan_until_id",
+        "updated_at",
+    ),
+    "orchestrator_subscriptions": (
+        "subscription_id",
+        "rate_tokens",
+        "rate_refilled_at",
+    ),
+    "dead_letter_cursor": ("bucket", "swept_until", "rewalked_at"),
+    "api_keys": (
+        "id",
+        "name",
+        "key_hash",
+        "scopes",
+        "tenant",
+        "created_at",
+        "last_used_at",
+        "revoked_at",
+    ),
+    "schema_migrations": ("version", "name", "checksum", "oldest_program", "applied_at"),
+    "schema_settings": ("name", "value"),
+}
+
+SECRET_COLUMNS = {
+    "subscriptions": ("custom_headers",),
+    "subscription_secrets": ("sealed",),
+    "subscription_verifications": ("challenge", "code"),
+    "api_keys": ("key_hash",),
+}
+
+
+class Verb(StrEnum):
+    SELECT = "SELECT"
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One verb on named columns of one table."""
+
+    verb: Verb
+    table: str
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        unknown = set(self.columns) - set(TABLES[self.table])
+        if unknown:
+            raise ValueError(f"{self.table} has no column {', '.join(sorted(unknown))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A database login, the component that uses it, and all that it may do."""
+
+    name: str
+    component: str
+    purpose: str
+    grants: tuple[Grant, ...]
+    never: str = "anything else"
+    # A role that answers people's questions wants plans for the values at hand, not generic ones.
+    custom_plans: bool = field(default=False)
+
+    def columns(self, verb: Verb, table: str) -> frozenset[str]:
+        """The columns of `table` on which this role has `verb`."""
+        granted: set[str] = set()
+        for grant in self.grants:
+            if grant.verb is verb and grant.table == table:
+                granted.update(grant.columns)
+        return frozenset(granted)
+
+
+def _read(table: str, *columns: str) -> Grant:
+    return Grant(Verb.SELECT, table, columns or TABLES[table])
+
+
+def _read_all_but(table: str, *hidden: str) -> Grant:
+    return Grant(Verb.SELECT, table, tuple(c for c in TABLES[table] if c not in hidden))
+
+
+def _read_public(table: str) -> Grant:
+    return _read_all_but(table, *SECRET_COLUMNS.get(table, ()))
+
+
+def _insert(table: str, *columns: str) -> Grant:
+    return Grant(Verb.INSERT, table, columns)
+
+
+def _update(table: str, *columns: str) -> Grant:
+    return Grant(Verb.UPDATE, table, columns)
+
+
+_NEW_EVENT = ("event_type", "payload", "tenant", "external_id", "bucket")
+_SUBSCRIPTION_CONFIG = (
+    "tenant",
+    "event_type",
+    "callback_url",
+    "pending_callback_url",
+    "active",
+    "max_attempts",
+    "base_delay_seconds",
+    "request_timeout_seconds",
+    "concurrency_cap",
+    "rate_limit_per_second",
+    "custom_headers",
+    "description",
+    "idempotency_key",
+)
+# What every login may read: it must know whether it fits the schema.
+_SCHEMA = (_read("schema_migrations"), _read("schema_settings"))
+
+ROLES: tuple[Role, ...] = (
+    Role(
+        "event_ingest_writer",
+        "ingest",
+        "stores events",
+        (
+            _read("events"),
+            _read_public("subscriptions"),
+            _insert("events", *_NEW_EVENT),
+            *_SCHEMA,
+        ),
+    ),
+    Role(
+        "outbox_writer",
+        "outbox",
+        "lets an application insert events in its own transaction",
+        (_insert("events", *_NEW_EVENT),),
+    ),
+    Role(
+        "subscription_admin",
+        "subscriptions",
+        "creates and changes subscriptions",
+        (
+            _read_public("subscriptions"),
+            _insert("subscriptions", *_SUBSCRIPTION_CONFIG),
+            _update("subscriptions", *_SUBSCRIPTION_CONFIG),
+            # A WHERE clause needs the right to read what it names; the secret itself stays hidden.
+            _read_public("subscription_secrets"),
+            _insert("subscription_secrets", "subscription_id", "scheme", "sealed", "expires_at"),
+            _update("subscription_secrets", "expires_at"),
+            *_SCHEMA,
+        ),
+        never="verified, or any other table",
+    ),
+    Role(
+        "subscription_verifier",
+        "verifier",
+        "challenges endpoints and marks them verified",
+        (
+            _read("subscriptions"),
+            _read("subscription_secrets"),
+            _read("subscription_verifications"),
+            _update("subscriptions", "verified", "callback_url", "pending_callback_url"),
+            _insert(
+                "subscription_verifications",
+                "subscription_id",
+                "callback_url",
+                "secret_id",
+                "challenge",
+                "code",
+                "expires_at",
+            ),
+            _update(
+                "subscription_verifications",
+                "attempts",
+                "last_result",
+                "last_reason",
+                "last_attempt_at",
+                "expires_at",
+                "verified_at",
+            ),
+            *_SCHEMA,
+        ),
+    ),
+    Role(
+        "router_worker",
+        "router",
+        "makes one saga per event and matching subscription",
+        (
+            _read_all_but("events", "payload", "external_id"),
+            _read(
+                "subscriptions", "id", "tenant", "event_type", "active", "verified", "eligible_from"
+            ),
+            # RETURNING needs the right to read what it returns.
+            _read("webhook_delivery_sagas", "id", "event_id", "subscription_id", "bucket"),
+            _insert("webhook_delivery_sagas", "event_id", "subscription_id", "bucket"),
+            _read("router_cursor"),
+            _insert("router_cursor", *TABLES["router_cursor"]),
+            _update("router_cursor", *TABLES["router_cursor"][1:]),
+            *_SCHEMA,
+        ),
+        never="a saga's status, jobs, payloads",
+    ),
+    Role(
+        "saga_orchestrator",
+        "orchestrator",
+        "creates jobs and applies their results to sagas",
+        (
+            _read("webhook_delivery_sagas"),
+            _read("webhook_delivery_jobs"),
+            _read(
+                "subscriptions",
+                "id",
+                "tenant",
+                "max_attempts",
+                "base_delay_seconds",
+                "concurrency_cap",
+                "rate_limit_per_second",
+            ),
+            _update(
+                "webhook_delivery_sagas",
+                "status",
+                "attempt_count",
+                "next_attempt_at",
+                "final_error_code",
+                "updated_at",
+            ),
+            _insert(
+                "webhook_delivery_jobs",
+                "saga_id",
+                "event_id",
+                "subscription_id",
+                "attempt_at",
+                "bucket",
+            ),
+            _read("orchestrator_subscriptions"),
+            _insert("orchestrator_subscriptions", "subscription_id"),
+            _update("orchestrator_subscriptions", "rate_tokens", "rate_refilled_at"),
+            *_SCHEMA,
+        ),
+        never="DELETE, events, subscriptions, leases, HTTP, payloads",
+    ),
+    Role(
+        "job_worker",
+        "worker",
+        "leases jobs, sends them, writes what came of it",
+        (
+            _read("webhook_delivery_jobs"),
+            _read("events"),
+            _read("subscriptions"),
+            _read("subscription_secrets"),
+            _update(
+                "webhook_delivery_jobs",
+                "status",
+                "lease_until",
+                "lease_token",
+                "worker_id",
+                "started_at",
+                "finished_at",
+                "response_status",
+                "error_code",
+                "retry_after",
+                "response_excerpt",
+            ),
+            *_SCHEMA,
+        ),
+        never="sagas, new jobs, any retry decision",
+    ),
+    Role(
+        "lease_cleaner",
+        "cleaner",
+        "returns jobs whose lease has expired",
+        (
+            _read("webhook_delivery_jobs"),
+            _update(
+                "webhook_delivery_jobs",
+                "status",
+                "lease_until",
+                "lease_token",
+                "lease_resets",
+                "error_code",
+                "finished_at",
+            ),
+            *_SCHEMA,
+        ),
+        never="sagas",
+    ),
+    Role(
+        "dead_letter_operator",
+        "deadletters",
+        "writes down dead sagas and requeues them as new ones",
+        (
+            _read("webhook_delivery_sagas"),
+            _read("webhook_delivery_jobs"),
+            _read("events"),
+            _read_public("subscriptions"),
+            _read("dead_letters"),
+            _insert(
+                "dead_letters",
+                "saga_id",
+                "event_id",
+                "subscription_id",
+                "final_error_code",
+                "failed_at",
+                "payload_snapshot",
+                "bucket",
+            ),
+            _insert(
+                "webhook_delivery_sagas", "event_id", "subscription_id", "requeued_from", "bucket"
+            ),
+            _read("dead_letter_cursor"),
+            _insert("dead_letter_cursor", *TABLES["dead_letter_cursor"]),
+            _update("dead_letter_cursor", *TABLES["dead_letter_cursor"][1:]),
+            *_SCHEMA,
+        ),
+        never="UPDATE or DELETE of sagas, events, subscriptions",
+    ),
+    Role(
+        "key_admin",
+        "keys",
+        "creates and revokes API keys",
+        (
+            _read("api_keys"),
+            _insert("api_keys", "name", "key_hash", "scopes", "tenant"),
+            _update("api_keys", "name", "revoked_at"),
+            *_SCHEMA,
+        ),
+    ),
+    Role(
+        "key_checker",
+        "key_checks",
+        "looks API keys up",
+        (_read("api_keys"), _update("api_keys", "last_used_at"), *_SCHEMA),
+    ),
+    Role(
+        "observer",
+        "observer",
+        "answers questions: read API, console, check, metrics",
+        tuple(_read_public(table) for table in TABLES),
+        never="writing",
+        custom_plans=True,
+    ),
+)
+
+BY_COMPONENT: dict[str, Role] = {role.component: role for role in ROLES}

@@ -1,0 +1,55 @@
+"""Logins: which user and password a component uses. Reads the configuration; writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+
+from surehook.config import Config, without_password
+from surehook.roles import BY_COMPONENT
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the database is and which secrets it needs: from the configuration, or embedded."""
+
+    url: str
+    role_secret: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How one component logs in; user None means: as the URL says."""
+
+    component: str
+    url: str
+    user: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:  # never show the password, in a log or a traceback
+        return f"Login({self.component}, {without_password(self.url)}, user={self.user})"
+
+
+def derived_password(role_secret: str, role: str) -> str:
+    """The password of a role's login: the same on every machine that knows the secret."""
+    digest = hmac.digest(role_secret.encode(), f"surehook role {role}".encode(), hashlib.sha256)
+    return urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def secret_fingerprint(role_secret: str) -> str:
+    """Tells two role secrets apart without giving either away; kept as the roles' comment."""
+    digest = hmac.digest(role_secret.encode(), b"surehook fingerprint", hashlib.sha256)
+    return digest.hex()[:12]
+
+
+def login(config: Config, place: Place, component: str) -> Login:
+    """The login of `component`: its own URL, else its own role, else the main login."""
+    own_url = config.component_urls.get(component)
+    if own_url:
+        return Login(component, own_url)
+    if not config.flag("database.roles") or place.role_secret is None:
+        return Login(component, place.url)
+    role = BY_COMPONENT[component].name
+    return Login(component, place.url, role, derived_password(place.role_secret, role))

@@ -1,0 +1,1 @@
+"""PostgreSQL: SQL files, one per component, and beside each the few lines that call them."""

@@ -1,0 +1,257 @@
+"""A component's connections to PostgreSQL: its login, its statements, its session settings.
+
+Reads and writes whatever the component's statements do; the database checks that it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+
+from surehook.config import Config
+from surehook.errors import Bug, ConfigError, DatabaseUnreachable
+from surehook.roles import BY_COMPONENT
+from surehook.store import statements
+from surehook.store.logins import Login
+
+Row: TypeAlias = Sequence[Any]  # a driver's row, unpacked at once into a record
+Connection: TypeAlias = Any  # asyncpg ships no types
+Result = TypeVar("Result")
+
+# Statistics are taken when the queues are empty, so a planner left alone drives hot statements
+# from the wrong end and each batch costs as much as the backlog. These keep it on the indexes.
+HOT_SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+# Questions with optional filters want the opposite: a plan for the values at hand.
+OBSERVER_SETTINGS = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
+
+RETRIES_MAX = 5
+_TRY_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_GONE = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.OperatorInterventionError,  # shut down, terminated, not yet accepting, timed out
+    asyncpg.InsufficientResourcesError,  # too many connections, disk full
+)
+_NOT_LET_IN = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+
+
+def session_settings(config: Config, component: str) -> dict[str, str]:
+    """The start-up parameters of every session of `component`."""
+    hot = HOT_SETTINGS
+    if component in BY_COMPONENT and BY_COMPONENT[component].custom_plans:
+        hot = OBSERVER_SETTINGS
+    milliseconds = int(config.seconds("database.statement_timeout") * 1000)
+    return {
+        **hot,
+        "application_name": f"surehook {component}",
+        "timezone": "UTC",
+        "statement_timeout": str(milliseconds),
+        # Our transactions are a few short statements: one that idles has lost its process.
+        "idle_in_transaction_session_timeout": "10000",
+    }
+
+
+def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
+    """The one line for a database that does not answer or does not let us in."""
+    who = f"as {login.user}" if login.user else "with the login of its URL"
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return DatabaseUnreachable(
+            f"The server has no such database ({error}).", "Create it, or correct the URL."
+        )
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        advice = "Check the user and the password in the URL."
+        if login.user:
+            advice = (
+                "Run `surehook migrate` to create the roles, and give every machine the same "
+                "SUREHOOK_ROLE_SECRET."
+            )
+        return DatabaseUnreachable(f"The database does not let {who} in ({error}).", advice)
+    reason = str(error) or type(error).__name__
+    return DatabaseUnreachable(
+        f"The database does not answer ({reason}).", "Is the server running, and the URL right?"
+    )
+
+
+async def connect(
+    login: Login, timeout: float, settings: dict[str, str] | None = None
+) -> Connection:
+    """One connection outside of any pool (migrations, doctor, LISTEN)."""
+    try:
+        return await asyncpg.connect(
+            login.url,
+            user=login.user,
+            password=login.password,
+            timeout=timeout,
+            server_settings=settings or {"application_name": "surehook"},
+        )
+    except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
+        raise unreachable(error, login) from None
+    except (ValueError, asyncpg.ClientConfigurationError) as error:
+        raise ConfigError(f"The database URL cannot be used: {error}") from None
+
+
+class Session:
+    """Named statements on one connection."""
+
+    def __init__(self, connection: Connection, known: dict[str, tuple[str, tuple[str, ...]]]):
+        self._connection = connection
+        self._known = known
+
+    def _call(self, name: str, values: dict[str, object]) -> tuple[str, list[object]]:
+        text, parameters = self._known[name]
+        if len(values) != len(parameters):
+            raise Bug(f"{name} takes {parameters}, not {tuple(values)}")
+        return text, [values[parameter] for parameter in parameters]
+
+    async def all(self, name: str, **values: object) -> Sequence[Row]:
+        """Run a statement and return its rows."""
+        text, arguments = self._call(name, values)
+        rows: Sequence[Row] = await self._connection.fetch(text, *arguments)
+        return rows
+
+    async def one(self, name: str, **values: object) -> Row | None:
+        """Run a statement and return its first row, if any."""
+        rows = await self.all(name, **values)
+        return rows[0] if rows else None
+
+
+class Database:
+    """The pool of one component. Every method repeats what a deadlock or conflict undid."""
+
+    def __init__(self, config: Config, login: Login) -> None:
+        self.component = login.component
+        self.login = login
+        self._config = config
+        self._settings = session_settings(config, login.component)
+        self._known = {
+            name: (statement.numbered(), statement.parameters)
+            for name, statement in statements.load("postgres", login.component).items()
+        }
+        self._pool: Any = None
+
+    async def open(self) -> None:
+        """Open the pool; DatabaseUnreachable if the database does not answer or refuses us."""
+        timeout = self._config.seconds("database.connect_timeout")
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.login.url,
+                user=self.login.user,
+                password=self.login.password,
+                min_size=1,
+                max_size=self._config.number("database.connections"),
+                timeout=timeout,
+                # The server ends a statement first; this is for a network that went silent.
+                command_timeout=self._config.seconds("database.statement_timeout") + 5,
+                max_inactive_connection_lifetime=300,
+                server_settings=self._settings,
+                init=self._assert_settings,
+                reset=_keep,
+            )
+        except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
+            raise unreachable(error, self.login) from None
+        except (ValueError, asyncpg.ClientConfigurationError) as error:
+            raise ConfigError(f"The database URL cannot be used: {error}") from None
+
+    async def _assert_settings(self, connection: Connection) -> None:
+        """A pooler or a role setting between us and the server must not have changed them."""
+        names = [name for name in self._settings if name != "application_name"]
+        rows = await connection.fetch(
+            "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names
+        )
+        wrong = [name for name, value in rows if _canonical(value) != _wanted(self._settings[name])]
+        if wrong:
+            raise ConfigError(
+                f"The database changed these session settings: {', '.join(wrong)}.",
+                "Connect directly, or let the pooler pass start-up parameters.",
+            )
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            try:
+                await asyncio.wait_for(self._pool.close(), 5)
+            except TimeoutError:
+                self._pool.terminate()
+            self._pool = None
+
+    async def run(self, work: Callable[[Session], Awaitable[Result]]) -> Result:
+        """Do `work` on a connection; again if another transaction's lock or change undid it."""
+        for attempt in range(RETRIES_MAX + 1):
+            try:
+                async with self._pool.acquire() as connection:
+                    return await work(Session(connection, self._known))
+            except _TRY_AGAIN:
+                if attempt == RETRIES_MAX:
+                    raise
+                await asyncio.sleep(random.uniform(0.001, 0.01) * 2**attempt)
+            except (*_GONE, TimeoutError) as error:
+                raise unreachable(error, self.login) from error
+        raise Bug("unreachable")
+
+    async def all(self, name: str, **values: object) -> Sequence[Row]:
+        """Run one statement in a transaction of its own and return its rows."""
+        return await self.run(lambda session: session.all(name, **values))
+
+    async def one(self, name: str, **values: object) -> Row | None:
+        return await self.run(lambda session: session.one(name, **values))
+
+    async def in_transaction(self, work: Callable[[Session], Awaitable[Result]]) -> Result:
+        """Do `work` in one short transaction; repeated as a whole where `run` repeats."""
+
+        async def transacted(session: Session) -> Result:
+            async with session._connection.transaction():
+                return await work(session)
+
+        return await self.run(transacted)
+
+    @asynccontextmanager
+    async def listening(
+        self, channel: str, heard: Callable[[str], None]
+    ) -> AsyncIterator[asyncio.Future[None]]:
+        """LISTEN on a direct connection; the future ends when that connection is lost."""
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def ended(_: object) -> None:
+            if not lost.done():
+                lost.set_result(None)
+
+        connection = await connect(self.login, self._config.seconds("database.connect_timeout"))
+        try:
+            connection.add_termination_listener(ended)
+            await connection.add_listener(channel, lambda *args: heard(args[3]))
+            yield lost
+        finally:
+            connection.remove_termination_listener(ended)
+            try:
+                await connection.close(timeout=2)
+            except (*_GONE, TimeoutError):
+                connection.terminate()
+
+
+async def _keep(_: Connection) -> None:
+    """Nothing to reset: no statement of ours changes its session."""
+
+
+def _canonical(value: str) -> str:
+    """current_setting() shows times with a unit."""
+    for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1000), ("h", 3_600_000)):
+        if value.endswith(unit) and value[: -len(unit)].isdigit():
+            return str(int(value[: -len(unit)]) * factor)
+    return value
+
+
+def _wanted(value: str) -> str:
+    return value

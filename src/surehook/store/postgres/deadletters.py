@@ -1,0 +1,86 @@
+"""The dead letters' statements on PostgreSQL. Reads sagas, events; writes dead_letters, sagas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from surehook.records import DeadLetter, DeadLetterId, Requeued, SagaId
+from surehook.store.postgres.database import Database
+
+DeathKey = tuple[datetime, int]
+BEGINNING: DeathKey = (datetime(1970, 1, 1, tzinfo=UTC), 0)
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which dead letters a requeue of many takes; None = any."""
+
+    tenant: str | None = None
+    subscription_id: int | None = None
+    event_type: str | None = None
+    error_code: str | None = None
+    failed_from: datetime | None = None
+    failed_until: datetime | None = None
+
+
+class DeadLetterStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_cursor(self, bucket: int, rewalk_seconds: float) -> tuple[datetime, bool]:
+        """Deaths before this time are written down; and whether to look at all of them again."""
+        row = await self._database.one(
+            "read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds
+        )
+        if row is None:
+            await self._database.all("create_cursor", bucket=bucket)
+            return BEGINNING[0], False
+        # '-infinity' comes back as the driver's smallest time, which no comparison likes.
+        swept = row[0] if row[0].tzinfo is not None else row[0].replace(tzinfo=UTC)
+        return max(swept, BEGINNING[0]), row[1]
+
+    async def save_cursor(self, bucket: int, swept_until: datetime, rewalked: bool) -> None:
+        await self._database.all(
+            "save_cursor", bucket=bucket, swept_until=swept_until, rewalked=rewalked
+        )
+
+    async def dead_sagas(
+        self, bucket: int, after: DeathKey, count: int
+    ) -> tuple[list[SagaId], DeathKey | None, bool]:
+        """A page of deaths: sagas not written down yet, the page's last key, and if it was full."""
+        rows = await self._database.all(
+            "dead_sagas", bucket=bucket, after=after[0], after_id=after[1], count=count
+        )
+        missing = [SagaId(row[1]) for row in rows if not row[2]]
+        last = (rows[-1][0], rows[-1][1]) if rows else None
+        return missing, last, len(rows) == count
+
+    async def write_dead_letters(self, bucket: int, saga_ids: Sequence[SagaId]) -> list[DeadLetter]:
+        rows = await self._database.all(
+            "write_dead_letters", bucket=bucket, saga_ids=sorted(saga_ids)
+        )
+        return [DeadLetter(*row) for row in rows]
+
+    async def find(
+        self, bucket: int, wanted: Filter, after_id: int, count: int
+    ) -> list[DeadLetterId]:
+        """Dead letters that fit the filter and were not requeued yet."""
+        rows = await self._database.all(
+            "find_dead_letters",
+            bucket=bucket,
+            after_id=after_id,
+            count=count,
+            **msgspec.structs.asdict(wanted),
+        )
+        return [row[0] for row in rows]
+
+    async def requeue(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
+        """Requeue these; the answer also tells of those requeued before or not deliverable."""
+        rows = await self._database.all("requeue", bucket=bucket, dead_letter_ids=sorted(ids))
+        created = {row[0] for row in rows}
+        rows = await self._database.all("requeued", bucket=bucket, dead_letter_ids=sorted(ids))
+        return [
+            Requeued(row[0], row[1], row[2], row[2] in created, row[3]) for row in rows
+        ]

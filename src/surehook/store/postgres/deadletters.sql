@@ -1,0 +1,80 @@
+-- Dead letters: INSERT dead_letters for dead sagas, INSERT new sagas when one is requeued.
+
+-- name: create_cursor :none
+INSERT INTO dead_letter_cursor (bucket) VALUES (:bucket) ON CONFLICT DO NOTHING;
+
+-- name: read_cursor :one
+SELECT swept_until, rewalked_at < surehook_now() - interval '1 second' * :rewalk_seconds::float8
+    AS rewalk
+FROM dead_letter_cursor WHERE bucket = :bucket;
+
+-- name: save_cursor :none
+UPDATE dead_letter_cursor
+SET swept_until = GREATEST(swept_until, :swept_until),
+    rewalked_at = CASE WHEN :rewalked THEN surehook_now() ELSE rewalked_at END
+WHERE bucket = :bucket;
+
+-- name: dead_sagas :many
+-- One page of dead sagas in order of death, each with whether it is written down.
+SELECT s.updated_at, s.id, EXISTS (
+    SELECT 1 FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket) AS written
+FROM webhook_delivery_sagas s
+WHERE s.bucket = :bucket AND s.status = 'DeadLettered'
+  AND (s.updated_at, s.id) > (:after, :after_id)
+ORDER BY s.updated_at, s.id LIMIT :count;
+
+-- name: write_dead_letters :many
+-- The saga never changes again, so this may be repeated; the unique saga_id keeps the first row.
+INSERT INTO dead_letters
+    (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
+SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
+FROM unnest(:saga_ids::bigint[]) AS given (id)
+JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = :bucket
+    AND (s.status = 'DeadLettered') IS TRUE
+JOIN events e ON e.id = s.event_id AND e.bucket = :bucket
+ORDER BY s.id
+ON CONFLICT DO NOTHING
+RETURNING id, saga_id, event_id, subscription_id, final_error_code;
+
+-- name: find_dead_letters :many
+-- What a requeue by filter would take: not requeued yet, oldest first.
+SELECT d.id
+FROM dead_letters d
+JOIN subscriptions s ON s.id = d.subscription_id
+JOIN events e ON e.id = d.event_id AND e.bucket = d.bucket
+WHERE d.bucket = :bucket AND d.id > :after_id
+  AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
+  AND (:subscription_id::bigint IS NULL OR d.subscription_id = :subscription_id)
+  AND (:event_type::varchar IS NULL OR e.event_type = :event_type)
+  AND (:error_code::varchar IS NULL OR d.final_error_code = :error_code)
+  AND (:failed_from::timestamptz IS NULL OR d.failed_at >= :failed_from)
+  AND (:failed_until::timestamptz IS NULL OR d.failed_at < :failed_until)
+  AND NOT EXISTS (
+      SELECT 1 FROM webhook_delivery_sagas n
+      WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
+        AND n.requeued_from = d.id AND n.bucket = :bucket)
+ORDER BY d.id LIMIT :count;
+
+-- name: requeue :many
+-- A new saga beside the old one, once per dead letter; no old row is touched, no job made.
+INSERT INTO webhook_delivery_sagas (event_id, subscription_id, requeued_from, bucket)
+SELECT d.event_id, d.subscription_id, d.id, d.bucket
+FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
+JOIN dead_letters d ON d.id = given.id AND d.bucket = :bucket
+JOIN subscriptions s ON s.id = d.subscription_id AND s.active AND s.verified
+ORDER BY d.id
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: requeued :many
+-- What became of these dead letters.
+SELECT d.id, d.event_id, n.id AS saga_id, s.active AND s.verified AS deliverable
+FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
+JOIN dead_letters d ON d.id = given.id AND d.bucket = :bucket
+JOIN subscriptions s ON s.id = d.subscription_id
+LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
+    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = :bucket
+ORDER BY d.id;
+
+-- name: notify :none
+SELECT pg_notify(:channel, :message);

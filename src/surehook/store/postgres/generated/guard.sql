@@ -1,0 +1,63 @@
+-- Written by `make generate` from states.py; do not edit.
+
+CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'SH001',
+        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
+                         OLD.status, NEW.status),
+        HINT = 'docs/states.md lists the permitted moves';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'SH002',
+        MESSAGE = format('%s is append-only: %s is refused', TG_TABLE_NAME, TG_OP);
+END
+$$;
+
+CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (NOT (
+        OLD.status = 'Pending' AND NEW.status = 'InProgress'
+        OR OLD.status = 'InProgress' AND NEW.status = 'Completed'
+        OR OLD.status = 'InProgress' AND NEW.status = 'PendingRetry'
+        OR OLD.status = 'PendingRetry' AND NEW.status = 'InProgress'
+        OR OLD.status = 'InProgress' AND NEW.status = 'DeadLettered'
+    )
+    OR (NEW.id, NEW.event_id, NEW.subscription_id, NEW.created_at, NEW.requeued_from, NEW.bucket)
+        IS DISTINCT FROM (OLD.id, OLD.event_id, OLD.subscription_id, OLD.created_at, OLD.requeued_from, OLD.bucket)
+    -- next_attempt_at names the attempt: it never goes back
+    OR NEW.next_attempt_at < OLD.next_attempt_at)
+    EXECUTE FUNCTION surehook_refuse_move();
+
+CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_jobs
+    FOR EACH ROW WHEN (NOT (
+        OLD.status = 'Pending' AND NEW.status = 'Leased'
+        OR OLD.status = 'Leased' AND NEW.status = 'Completed'
+        OR OLD.status = 'Leased' AND NEW.status = 'Failed'
+        OR OLD.status = 'Leased' AND NEW.status = 'Pending'
+        OR OLD.status = 'Pending' AND NEW.status = 'Completed'
+    )
+    OR (NEW.id, NEW.saga_id, NEW.event_id, NEW.subscription_id, NEW.attempt_at, NEW.created_at, NEW.bucket)
+        IS DISTINCT FROM (OLD.id, OLD.saga_id, OLD.event_id, OLD.subscription_id, OLD.attempt_at, OLD.created_at, OLD.bucket))
+    EXECUTE FUNCTION surehook_refuse_move();
+
+-- Statement triggers see TRUNCATE too, but each partition needs its own.
+DO $$
+DECLARE
+    append_only regclass;
+BEGIN
+    FOR append_only IN
+        SELECT oid FROM pg_class
+        WHERE oid IN ('events'::regclass, 'dead_letters'::regclass)
+        UNION ALL
+        SELECT inhrelid FROM pg_inherits
+        WHERE inhparent IN ('events'::regclass, 'dead_letters'::regclass)
+    LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE '
+            'ON %s FOR EACH STATEMENT EXECUTE FUNCTION surehook_refuse_change()', append_only);
+    END LOOP;
+END
+$$;

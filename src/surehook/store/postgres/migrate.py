@@ -1,0 +1,358 @@
+"""Brings a PostgreSQL database to this program's schema: numbered, forward only, repeatable.
+
+Reads   the migration and generated files of the package, schema_migrations, schema_settings
+Writes  schema, roles, grants, schema_migrations, schema_settings      (as the main login)
+
+Any number of processes may migrate at once: each step is one transaction that first inserts its
+own row, so the second waits for the first and then finds the step done. A crash undoes the step
+under way and nothing else. No DDL waits longer than 2 s for a lock: it lets go and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import asyncpg
+
+from surehook import __version__
+from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
+from surehook.roles import ROLES
+from surehook.store.logins import derived_password, secret_fingerprint
+from surehook.store.postgres.scram import verifier
+
+Connection = Any  # asyncpg ships no types
+Result = TypeVar("Result")
+
+LOCK_WAIT_SECONDS = 2
+TRIES_MAX = 60
+SERVER_VERSION_MIN = 150000
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version        integer      PRIMARY KEY,
+    name           varchar(100) NOT NULL,
+    checksum       varchar(64)  NOT NULL,
+    oldest_program varchar(50)  NOT NULL,
+    applied_at     timestamptz  NOT NULL DEFAULT statement_timestamp()
+);
+CREATE TABLE IF NOT EXISTS schema_settings (
+    name  varchar(100) PRIMARY KEY,
+    value varchar(200) NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered file."""
+
+    version: int
+    name: str
+    text: str
+    oldest_program: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def rendered(self, buckets: int) -> str:
+        partitioning = "PARTITION BY LIST (bucket)" if buckets > 1 else ""
+        return self.text.replace(":partitioning", partitioning).replace(":buckets", str(buckets))
+
+
+def migrations() -> list[Migration]:
+    """The migrations of this program, in order."""
+    found = []
+    for file in files("surehook.store").joinpath("postgres", "migrations").iterdir():
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
+        if match is None:
+            continue
+        text = file.read_text(encoding="utf-8")
+        oldest = re.search(r"^-- oldest program: (\S+)$", text, re.MULTILINE)
+        assert oldest, f"{file.name} does not say the oldest program that works with it"
+        found.append(Migration(int(match[1]), match[2], text, oldest[1]))
+    return sorted(found, key=lambda migration: migration.version)
+
+
+def generated(name: str) -> str:
+    resource = files("surehook.store").joinpath("postgres", "generated", f"{name}.sql")
+    return resource.read_text(encoding="utf-8")
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """0.1.0.dev0 counts as 0.1.0: a development version has its release's schema."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in (numbers[0] if numbers else "0").split("."))
+
+
+# ── What is there ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    version: int
+    name: str
+    checksum: str
+    oldest_program: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a database says about its own schema."""
+
+    applied: dict[int, Applied]
+    settings: dict[str, str]
+
+    @property
+    def pending(self) -> list[Migration]:
+        return [m for m in migrations() if m.version not in self.applied]
+
+    @property
+    def buckets(self) -> int | None:
+        return int(self.settings["buckets"]) if "buckets" in self.settings else None
+
+    def refuse_if_too_new(self) -> None:
+        """A running program survives a rolling upgrade until a migration says it is too old."""
+        needed = max(
+            (applied.oldest_program for applied in self.applied.values()),
+            key=version_tuple,
+            default="0",
+        )
+        if version_tuple(needed) > version_tuple(__version__):
+            raise AnswerIsNo(
+                f"This database needs surehook {needed} or newer; this is {__version__}.",
+                "Upgrade this program.",
+            )
+
+    def refuse_if_changed(self) -> None:
+        for migration in migrations():
+            applied = self.applied.get(migration.version)
+            if applied and applied.checksum != migration.checksum:
+                raise AnswerIsNo(
+                    f"Migration {migration.version} ({migration.name}) is not the one that was "
+                    "applied to this database.",
+                    "Released migrations never change: use the program that applied it.",
+                )
+
+    def refuse_if_too_old(self) -> None:
+        if self.pending:
+            names = ", ".join(f"{m.version} {m.name}" for m in self.pending)
+            raise AnswerIsNo(
+                f"The database lacks migrations: {names}.", "Run `surehook migrate`."
+            )
+
+
+async def read_state(connection: Connection) -> State:
+    """Read-only, for any role; an empty database has an empty state."""
+    if await connection.fetchval("SELECT to_regclass('schema_settings')") is None:
+        return State({}, {})
+    rows = await connection.fetch(
+        "SELECT version, name, checksum, oldest_program FROM schema_migrations ORDER BY version"
+    )
+    settings = await connection.fetch("SELECT name, value FROM schema_settings")
+    return State({row[0]: Applied(*row) for row in rows}, dict(map(tuple, settings)))
+
+
+# ── Migrating ─────────────────────────────────────────────────────────────────────────────────
+
+Report = Callable[[str], None]
+
+
+async def migrate(
+    connection: Connection,
+    *,
+    buckets: int | None = None,
+    role_secret: str | None = None,
+    until: int | None = None,
+    report: Report = lambda _: None,
+) -> None:
+    """Apply what is missing. With a role secret, the components' logins are made too."""
+    await _refuse_old_server(connection)
+    await _patiently(lambda: connection.execute(_LEDGER))
+    state = await read_state(connection)
+    state.refuse_if_too_new()
+    state.refuse_if_changed()
+    count = await _fix_buckets(connection, state, buckets)
+    await _apply_generated(connection, "enums", report)
+    for migration in state.pending:
+        if until is None or migration.version <= until:
+            await _patiently(lambda m=migration: _apply(connection, m, count, report))
+    if (await read_state(connection)).pending:
+        return  # stopped on the way, on request
+    await _apply_generated(connection, "guard", report)
+    if role_secret is not None:
+        await _patiently(lambda: _make_logins(connection, role_secret, report))
+        await _apply_generated(connection, "grants", report)
+
+
+async def _refuse_old_server(connection: Connection) -> None:
+    number = int(await connection.fetchval("SHOW server_version_num"))
+    if number < SERVER_VERSION_MIN:
+        raise AnswerIsNo(
+            f"PostgreSQL {number // 10000} is too old; surehook needs 15 or newer.",
+            "Upgrade the server, or leave database.url out and use the embedded one.",
+        )
+
+
+async def _fix_buckets(connection: Connection, state: State, wanted: int | None) -> int:
+    """The number of buckets is fixed by whoever comes first."""
+    if state.buckets is None:
+        await connection.execute(
+            "INSERT INTO schema_settings (name, value) VALUES ('buckets', $1) "
+            "ON CONFLICT DO NOTHING",
+            str(wanted or 1),
+        )
+    fixed = int(
+        await connection.fetchval("SELECT value FROM schema_settings WHERE name = 'buckets'")
+    )
+    if wanted is not None and wanted != fixed:
+        raise ConfigError(
+            f"database.buckets is {wanted}, but this database was made with {fixed}.",
+            "The number cannot change later: leave the setting out.",
+        )
+    return fixed
+
+
+async def _apply(connection: Connection, migration: Migration, buckets: int, report: Report) -> None:
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+        mine = await connection.fetchval(
+            "INSERT INTO schema_migrations (version, name, checksum, oldest_program) "
+            "VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING version",
+            migration.version,
+            migration.name,
+            migration.checksum,
+            migration.oldest_program,
+        )
+        if mine is None:
+            return  # another process was faster
+        await connection.execute(migration.rendered(buckets))
+    report(f"applied {migration.version:04} {migration.name}")
+
+
+async def _apply_generated(connection: Connection, name: str, report: Report) -> None:
+    """Re-applied only when it changed: it takes locks on hot tables."""
+    text = generated(name)
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    setting = f"generated {name}"
+
+    async def apply() -> bool:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+            changed = await connection.fetchval(
+                "INSERT INTO schema_settings AS s (name, value) VALUES ($1, $2) "
+                "ON CONFLICT (name) DO UPDATE SET value = $2 WHERE s.value <> $2 RETURNING true",
+                setting,
+                checksum,
+            )
+            if changed:
+                await connection.execute(text)
+            return bool(changed)
+
+    if await connection.fetchval(
+        "SELECT value = $2 FROM schema_settings WHERE name = $1", setting, checksum
+    ):
+        return
+    if await _patiently(apply):
+        report(f"applied {name}")
+
+
+async def _make_logins(connection: Connection, role_secret: str, report: Report) -> None:
+    """One login per role, its password derived from the role secret.
+
+    Roles belong to the whole server: two databases on it share them, and so must share the
+    secret. The roles' comment carries its fingerprint, so that a second database with another
+    secret is refused instead of locking the first one out.
+    """
+    mark = f"surehook {secret_fingerprint(role_secret)}"
+    rows = await connection.fetch(
+        "SELECT rolname, shobj_description(oid, 'pg_authid') FROM pg_roles WHERE rolname = ANY($1)",
+        [role.name for role in ROLES],
+    )
+    existing = dict(map(tuple, rows))
+    for name, comment in existing.items():
+        if comment and comment.startswith("surehook ") and comment != mark:
+            raise ConfigError(
+                f"The role {name} on this server was made with another role secret.",
+                "Databases on one server share these roles: use the same SUREHOOK_ROLE_SECRET.",
+            )
+    missing = [role for role in ROLES if existing.get(role.name) != mark]
+    if not missing:
+        return
+    async with connection.transaction():
+        for role in missing:
+            if role.name not in existing:
+                await connection.execute(f"CREATE ROLE {role.name}")
+            # Only a verifier travels: the password itself is never in a statement or a log.
+            secret = verifier(derived_password(role_secret, role.name))
+            await connection.execute(f"ALTER ROLE {role.name} LOGIN PASSWORD '{secret}'")
+            await connection.execute(f"COMMENT ON ROLE {role.name} IS '{mark}'")
+    report("created the components' roles")
+
+
+async def _patiently(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Again while someone else holds a lock or changes the same catalogue row."""
+    for attempt in range(TRIES_MAX):
+        try:
+            return await work()
+        except (
+            asyncpg.LockNotAvailableError,
+            asyncpg.DeadlockDetectedError,
+            asyncpg.UniqueViolationError,  # two first migrations create the same name
+            asyncpg.DuplicateObjectError,
+            asyncpg.DuplicateTableError,
+            asyncpg.InternalServerError,  # "tuple concurrently updated": role DDL is server-wide
+        ) as error:
+            if attempt == TRIES_MAX - 1:
+                raise DatabaseUnreachable(
+                    f"The schema could not be changed for {TRIES_MAX} tries ({error}).",
+                    "Something holds a lock on it: look at pg_locks, then run migrate again.",
+                ) from None
+            await asyncio.sleep(random.uniform(0.05, 0.3))
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise AnswerIsNo(
+                f"This login may not do that: {error}.",
+                "Migrate as the owner of the database with CREATEROLE, or set "
+                "database.roles = off.",
+            ) from None
+    raise AssertionError("the loop returns or raises")
+
+
+# ── For people ────────────────────────────────────────────────────────────────────────────────
+
+
+def as_sql(state: State, buckets: int, with_roles: bool) -> str:
+    """Everything that `migrate` would run, for an administrator to read and run."""
+    parts = ["BEGIN;", _LEDGER.strip(), generated("enums")]
+    for m in state.pending:
+        parts.append(f"-- ── {m.version:04} {m.name} ──\n{m.rendered(buckets)}")
+        parts.append(
+            "INSERT INTO schema_migrations (version, name, checksum, oldest_program) VALUES "
+            f"({m.version}, '{m.name}', '{m.checksum}', '{m.oldest_program}');"
+        )
+    parts.append(generated("guard"))
+    done = ["enums", "guard"]
+    if with_roles:
+        roles = "\n".join(f"CREATE ROLE {role.name} LOGIN;" for role in ROLES)
+        parts.append(
+            "-- Set a password for each of these and give every component its own URL\n"
+            f"-- (SUREHOOK_DATABASE_URL_ROUTER …), or let `surehook migrate` make them.\n{roles}"
+        )
+        parts.append(generated("grants"))
+        done.append("grants")
+    if state.buckets is None:
+        parts.append(f"INSERT INTO schema_settings VALUES ('buckets', '{buckets}');")
+    for name in done:
+        checksum = hashlib.sha256(generated(name).encode()).hexdigest()
+        parts.append(
+            f"INSERT INTO schema_settings VALUES ('generated {name}', '{checksum}')\n"
+            f"    ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value;"
+        )
+    return "\n\n".join([*parts, "COMMIT;"])

@@ -1,0 +1,198 @@
+-- Orchestrator: UPDATE sagas, INSERT jobs. No statement writes both.
+--
+-- (predicate) IS TRUE on a row that is found by its key keeps the planner from driving the
+-- statement through the status index, where each batch would cost as much as the backlog.
+
+-- name: due_subscriptions :many
+-- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
+-- so that neither hides the other.
+SELECT due.subscription_id, s.tenant, count(*) AS due, s.rate_limit_per_second IS NOT NULL AS limited
+FROM (
+    (SELECT subscription_id FROM webhook_delivery_sagas
+     WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= surehook_now()
+     ORDER BY next_attempt_at LIMIT :count)
+    UNION ALL
+    (SELECT subscription_id FROM webhook_delivery_sagas
+     WHERE bucket = :bucket AND status = 'PendingRetry' AND next_attempt_at <= surehook_now()
+     ORDER BY next_attempt_at LIMIT :count)
+) AS due
+JOIN subscriptions s ON s.id = due.subscription_id
+GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second;
+
+-- name: rotate_subscriptions :many
+-- The next subscriptions, by id, that have anything waiting: the way around those whose backlog
+-- fills the view above while they are at their cap. One index probe each.
+WITH RECURSIVE waiting AS (
+    (SELECT subscription_id FROM webhook_delivery_sagas
+     WHERE bucket = :bucket AND status IN ('Pending', 'PendingRetry')
+       AND subscription_id > :after_id
+     ORDER BY subscription_id LIMIT 1)
+    UNION ALL
+    SELECT next.subscription_id
+    FROM waiting
+    CROSS JOIN LATERAL (
+        SELECT subscription_id FROM webhook_delivery_sagas
+        WHERE bucket = :bucket AND status IN ('Pending', 'PendingRetry')
+          AND subscription_id > waiting.subscription_id
+        ORDER BY subscription_id LIMIT 1
+    ) AS next
+)
+SELECT waiting.subscription_id, s.tenant, 0::bigint AS due,
+    s.rate_limit_per_second IS NOT NULL AS limited
+FROM (SELECT subscription_id FROM waiting LIMIT :count) AS waiting
+JOIN subscriptions s ON s.id = waiting.subscription_id;
+
+-- name: next_due :one
+-- When something becomes due, so that an idle orchestrator sleeps until then.
+SELECT EXTRACT(EPOCH FROM min(first.next_attempt_at) - surehook_now())::float8 AS seconds
+FROM (
+    (SELECT next_attempt_at FROM webhook_delivery_sagas
+     WHERE bucket = :bucket AND status = 'Pending' ORDER BY next_attempt_at LIMIT 1)
+    UNION ALL
+    (SELECT next_attempt_at FROM webhook_delivery_sagas
+     WHERE bucket = :bucket AND status = 'PendingRetry' ORDER BY next_attempt_at LIMIT 1)
+) AS first;
+
+-- name: count_open_jobs :one
+SELECT count(*) FROM (
+    SELECT 1 FROM webhook_delivery_jobs
+    WHERE bucket = :bucket AND status IN ('Pending', 'Leased')
+    LIMIT :count
+) AS open;
+
+-- name: ensure_subscriptions :none
+INSERT INTO orchestrator_subscriptions (subscription_id)
+SELECT id FROM unnest(:subscription_ids::bigint[]) AS given (id) ORDER BY id
+ON CONFLICT DO NOTHING;
+
+-- name: lock_subscriptions :many
+-- Nobody else counts or fills these until we commit; what another orchestrator holds is its own.
+SELECT o.subscription_id
+FROM unnest(:subscription_ids::bigint[]) AS given (id)
+JOIN orchestrator_subscriptions o ON o.subscription_id = given.id
+FOR UPDATE OF o SKIP LOCKED;
+
+-- name: create_jobs :many
+-- A second statement after the locks, so that its snapshot sees every job that the locks' former
+-- holders committed: the cap is exact. Per subscription first attempts and retries take turns.
+-- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
+-- a saga comes back without a job_id and is started all the same.
+WITH picked AS MATERIALIZED (
+    SELECT take.id, take.next_attempt_at, take.event_id, room.subscription_id
+    FROM (
+        SELECT given.subscription_id, LEAST(
+            given.share,
+            COALESCE(s.concurrency_cap, :cap) - (
+                SELECT count(*) FROM webhook_delivery_jobs j
+                WHERE j.subscription_id = given.subscription_id
+                  AND j.status IN ('Pending', 'Leased')),
+            floor(LEAST(  -- NULL, so no limit, where the subscription has none
+                GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
+                * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint
+            ) AS places
+        FROM unnest(:subscription_ids::bigint[], :shares::bigint[])
+            AS given (subscription_id, share)
+        JOIN subscriptions s ON s.id = given.subscription_id
+        JOIN orchestrator_subscriptions o ON o.subscription_id = given.subscription_id
+    ) AS room
+    CROSS JOIN LATERAL (
+        SELECT id, next_attempt_at, event_id
+        FROM (
+            (SELECT id, next_attempt_at, event_id,
+                 row_number() OVER (ORDER BY next_attempt_at) AS turn
+             FROM webhook_delivery_sagas
+             WHERE bucket = :bucket AND subscription_id = room.subscription_id
+               AND status = 'Pending' AND next_attempt_at <= surehook_now()
+             ORDER BY next_attempt_at LIMIT GREATEST(room.places, 0))
+            UNION ALL
+            (SELECT id, next_attempt_at, event_id,
+                 row_number() OVER (ORDER BY next_attempt_at) AS turn
+             FROM webhook_delivery_sagas
+             WHERE bucket = :bucket AND subscription_id = room.subscription_id
+               AND status = 'PendingRetry' AND next_attempt_at <= surehook_now()
+             ORDER BY next_attempt_at LIMIT GREATEST(room.places, 0))
+        ) AS waiting
+        ORDER BY turn LIMIT GREATEST(room.places, 0)
+    ) AS take
+    WHERE room.places > 0
+), created AS (
+    INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_id, bucket)
+    SELECT id, next_attempt_at, event_id, subscription_id, :bucket FROM picked
+    ON CONFLICT DO NOTHING
+    RETURNING saga_id, id
+)
+SELECT id AS saga_id, next_attempt_at AS attempt_at, event_id, subscription_id,
+    NULL::bigint AS job_id
+FROM picked
+UNION ALL
+SELECT saga_id, NULL, NULL, NULL, id FROM created;
+
+-- name: spend_rate :none
+-- Token bucket: refilled at the subscription's rate, one token per created job.
+UPDATE orchestrator_subscriptions o
+SET rate_tokens = LEAST(
+        GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
+        * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8) - given.spent,
+    rate_refilled_at = surehook_now()
+FROM unnest(:subscription_ids::bigint[], :spent::bigint[]) AS given (subscription_id, spent)
+JOIN subscriptions s ON s.id = given.subscription_id AND s.rate_limit_per_second IS NOT NULL
+WHERE o.subscription_id = given.subscription_id;
+
+-- name: start_sagas :many
+UPDATE webhook_delivery_sagas s
+SET status = 'InProgress', updated_at = surehook_now()
+FROM unnest(:saga_ids::bigint[], :attempts_at::timestamptz[]) AS given (id, attempt_at)
+WHERE s.id = given.id AND s.bucket = :bucket AND s.next_attempt_at = given.attempt_at
+  AND (s.status IN ('Pending', 'PendingRetry')) IS TRUE
+RETURNING s.id;
+
+-- name: apply_results :many
+-- The same job result only once: the saga must still be InProgress with that attempt. In bulk what
+-- states.decide() decides for one; tests compare the two row by row.
+UPDATE webhook_delivery_sagas s
+SET status = CASE
+        WHEN j.status = 'Completed' THEN 'Completed'::saga_status
+        WHEN j.error_code = ANY (:permanent::varchar[])
+            OR s.attempt_count + 1 >= COALESCE(sub.max_attempts, :max_attempts)
+            THEN 'DeadLettered'::saga_status
+        ELSE 'PendingRetry'::saga_status
+    END,
+    attempt_count = s.attempt_count + 1,
+    final_error_code = CASE
+        WHEN j.status = 'Completed' THEN s.final_error_code ELSE j.error_code END,
+    next_attempt_at = CASE
+        WHEN j.status = 'Completed' OR j.error_code = ANY (:permanent::varchar[])
+            OR s.attempt_count + 1 >= COALESCE(sub.max_attempts, :max_attempts)
+            THEN s.next_attempt_at
+        ELSE GREATEST(
+            s.next_attempt_at + interval '1 microsecond',
+            surehook_now() + interval '1 second' * GREATEST(
+                LEAST(COALESCE(sub.base_delay_seconds, :base_delay_seconds)
+                      * 2.0::float8 ^ LEAST(s.attempt_count, :exponent_max),
+                      :max_delay_seconds),
+                LEAST(COALESCE(j.retry_after, 0), :max_delay_seconds)))
+    END,
+    updated_at = surehook_now()
+FROM unnest(:saga_ids::bigint[]) AS given (id)
+JOIN webhook_delivery_jobs j ON j.saga_id = given.id AND j.bucket = :bucket
+LEFT JOIN subscriptions sub ON sub.id = j.subscription_id
+WHERE s.id = given.id AND s.bucket = :bucket
+  AND j.attempt_at = s.next_attempt_at
+  AND (s.status = 'InProgress') IS TRUE
+  AND (j.status IN ('Completed', 'Failed')) IS TRUE
+RETURNING s.id, s.event_id, j.id, s.status, s.attempt_count, j.error_code, s.next_attempt_at;
+
+-- name: walk_in_progress :many
+-- One page of the walk that makes a lost hint cost a moment and never a delivery: every saga in
+-- progress in order of attempt, each probing its own job by key.
+SELECT s.next_attempt_at, s.id, (
+    SELECT j.status IN ('Completed', 'Failed') FROM webhook_delivery_jobs j
+    WHERE j.saga_id = s.id AND j.attempt_at = s.next_attempt_at AND j.bucket = :bucket
+) AS finished
+FROM webhook_delivery_sagas s
+WHERE s.bucket = :bucket AND s.status = 'InProgress'
+  AND (s.next_attempt_at, s.id) > (:after_attempt_at, :after_id)
+ORDER BY s.next_attempt_at, s.id LIMIT :count;
+
+-- name: notify :none
+SELECT pg_notify(:channel, :message);

@@ -1,0 +1,133 @@
+"""The router's statements on PostgreSQL. Reads events and subscriptions; writes sagas, its cursor.
+
+The cursor is a snapshot: what it can see is routed. The next read is what it could not see and
+the current snapshot can, so ids that commit out of order are neither missed nor waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from surehook.observe import crashpoints
+from surehook.records import RoutedSaga
+from surehook.store.postgres.database import Database, Session
+
+# xmin, xmax, xids in flight: as the driver decodes pg_snapshot.
+Snapshot: TypeAlias = tuple[int, int, tuple[int, ...]]
+START: Snapshot = (1, 1, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Everything visible in `snapshot` is routed, and of partial_xid the ids up to partial_id."""
+
+    snapshot: Snapshot
+    partial_xid: int = 0
+    partial_id: int = 0
+
+
+def advance(old: Cursor, now: Snapshot, last: tuple[int, int] | None) -> Cursor:
+    """The cursor after a page was routed that was read under `now`.
+
+    `last` is the (xid, id) of the page's last row if the page was full: more may follow. Then only
+    what is smaller than that xid is complete, and the xid itself up to that id.
+    """
+    if last is None:
+        return Cursor(now)
+    xid, row_id = last
+    _, old_xmax, old_in_flight = old.snapshot
+    _, _, now_in_flight = now
+    if xid >= old_xmax:
+        xmax = xid
+        in_flight = tuple(x for x in now_in_flight if x < xid)
+    else:  # the page ended among the transactions that were under way before
+        xmax = old_xmax
+        in_flight = tuple(x for x in old_in_flight if x >= xid or x in now_in_flight)
+    return Cursor((min((*in_flight, xmax)), xmax, in_flight), xid, row_id)
+
+
+def visible(cursor: Cursor, xid: int, row_id: int) -> bool:
+    """Whether an event is routed according to this cursor: the meaning of a cursor, for tests."""
+    _, xmax, in_flight = cursor.snapshot
+    if xid == cursor.partial_xid and row_id <= cursor.partial_id:
+        return True
+    return xid < xmax and xid not in in_flight
+
+
+class RouterStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
+        """Route the next page of events; None = another router has this bucket.
+
+        The flag says that more may follow. Sagas and cursor are one commit, the cursor last.
+        """
+
+        async def work(session: Session) -> tuple[list[RoutedSaga], bool] | None:
+            row = await session.one("lock_cursor", bucket=bucket)
+            if row is None:
+                return None
+            snapshot, partial_xid, partial_id, foreign_id_max, after_id, until_id, other = row
+            if other:
+                await session.all("begin_rescan", bucket=bucket)
+                return [], True
+            if after_id < until_id:
+                return await self._rescan(session, bucket, after_id, until_id, count)
+            cursor = Cursor(snapshot, partial_xid, partial_id)
+            return await self._read_on(session, bucket, cursor, foreign_id_max, count)
+
+        result = await self._database.in_transaction(work)
+        crashpoints.here("router.after_commit")
+        if result is None:
+            await self._database.all("create_cursor", bucket=bucket)
+        return result
+
+    async def _rescan(
+        self, session: Session, bucket: int, after_id: int, until_id: int, count: int
+    ) -> tuple[list[RoutedSaga], bool]:
+        rows = await session.all(
+            "rescan_events", bucket=bucket, after_id=after_id, until_id=until_id, count=count
+        )
+        ids = [row[0] for row in rows]
+        sagas = await self._insert(session, bucket, ids)
+        done_until = ids[-1] if len(ids) == count else until_id
+        await session.all("save_rescan", bucket=bucket, after_id=done_until)
+        return sagas, True
+
+    async def _read_on(
+        self, session: Session, bucket: int, cursor: Cursor, foreign_id_max: int, count: int
+    ) -> tuple[list[RoutedSaga], bool]:
+        _, xmax, in_flight = cursor.snapshot
+        at_xmax = cursor.partial_xid == xmax
+        rows = await session.all(
+            "new_events",
+            bucket=bucket,
+            in_flight=in_flight,
+            partial_xid=cursor.partial_xid,
+            partial_id=cursor.partial_id,
+            from_xid=xmax,
+            from_id=cursor.partial_id if at_xmax else 0,
+            foreign_id_max=foreign_id_max,
+            count=count,
+        )
+        if not rows:
+            return [], False
+        sagas = await self._insert(session, bucket, [row[0] for row in rows])
+        full = len(rows) == count
+        after = advance(cursor, rows[0][2], (rows[-1][1], rows[-1][0]) if full else None)
+        await session.all(
+            "save_cursor",
+            bucket=bucket,
+            snapshot=after.snapshot,
+            partial_xid=after.partial_xid,
+            partial_id=after.partial_id,
+        )
+        return sagas, full
+
+    async def _insert(self, session: Session, bucket: int, ids: list[int]) -> list[RoutedSaga]:
+        crashpoints.here("router.before_insert")
+        rows = await session.all("route", bucket=bucket, event_ids=ids)
+        crashpoints.here("router.after_insert")
+        return [RoutedSaga(*row) for row in rows]

@@ -1,0 +1,75 @@
+"""The worker's statements on PostgreSQL. Reads jobs, events, subscriptions; writes jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surehook.records import JobId, JobReport, LeasedJob, SagaId
+from surehook.store.postgres.database import Database
+
+
+class WorkerStore:
+    def __init__(self, database: Database, worker_id: str) -> None:
+        self._database = database
+        self._worker_id = worker_id
+
+    async def lease_jobs(
+        self, bucket: int, count: int, payload_bytes: int, lease_seconds: float, lease_token: int
+    ) -> list[LeasedJob]:
+        rows = await self._database.all(
+            "lease_jobs",
+            bucket=bucket,
+            count=count,
+            bytes=payload_bytes,
+            lease_seconds=lease_seconds,
+            lease_token=lease_token,
+            worker_id=self._worker_id,
+        )
+        return [LeasedJob(*row) for row in rows]
+
+    async def lease_suspect_job(
+        self, bucket: int, lease_seconds: float, lease_token: int
+    ) -> list[LeasedJob]:
+        rows = await self._database.all(
+            "lease_suspect_job",
+            bucket=bucket,
+            lease_seconds=lease_seconds,
+            lease_token=lease_token,
+            worker_id=self._worker_id,
+        )
+        return [LeasedJob(*row) for row in rows]
+
+    async def suspect_waits(self, bucket: int) -> bool:
+        row = await self._database.one("suspect_waits", bucket=bucket)
+        return bool(row and row[0])
+
+    async def finish_jobs(
+        self, bucket: int, reports: Sequence[JobReport]
+    ) -> list[tuple[JobId, SagaId]]:
+        """Write results; a job that is not returned was no longer ours to write."""
+        ordered = sorted(reports, key=lambda report: report.job_id)
+        rows = await self._database.all(
+            "finish_jobs",
+            bucket=bucket,
+            job_ids=[report.job_id for report in ordered],
+            statuses=[report.status for report in ordered],
+            response_statuses=[report.response_status for report in ordered],
+            error_codes=[report.error_code for report in ordered],
+            retry_afters=[report.retry_after for report in ordered],
+            response_excerpts=[report.response_excerpt for report in ordered],
+            lease_tokens=[report.lease_token for report in ordered],
+            worker_id=self._worker_id,
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    async def give_back_jobs(
+        self, bucket: int, leases: Sequence[tuple[JobId, int]]
+    ) -> list[JobId]:
+        ordered = sorted(leases)
+        rows = await self._database.all(
+            "give_back_jobs",
+            bucket=bucket,
+            job_ids=[job_id for job_id, _ in ordered],
+            lease_tokens=[token for _, token in ordered],
+        )
+        return [row[0] for row in rows]

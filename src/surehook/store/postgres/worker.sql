@@ -1,0 +1,86 @@
+-- Worker: UPDATE jobs (lease and result columns), nothing else.
+
+-- name: lease_jobs :many
+-- As many as there are free slots, and no more payload than there is room for (the first always).
+-- Jobs that once outlived their lease are left to lease_suspect_job.
+WITH picked AS MATERIALIZED (
+    SELECT id, event_id FROM webhook_delivery_jobs
+    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
+    ORDER BY lease_until, id LIMIT :count
+    FOR UPDATE SKIP LOCKED
+), sized AS MATERIALIZED (
+    SELECT p.id, sum(pg_column_size(e.payload)) OVER (ORDER BY p.id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+    FROM picked p
+    JOIN events e ON e.id = p.event_id AND e.bucket = :bucket
+), leased AS (
+    UPDATE webhook_delivery_jobs j
+    SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+        lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
+        started_at = surehook_now()
+    FROM sized
+    WHERE j.id = sized.id AND j.bucket = :bucket
+      AND COALESCE(sized.bytes_before, 0) < :bytes::bigint
+    RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.lease_until
+)
+SELECT l.id, l.saga_id, l.event_id, l.subscription_id, l.lease_resets, surehook_now() AS leased_at,
+    l.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified AS deliverable,
+    s.request_timeout_seconds
+FROM leased l
+JOIN events e ON e.id = l.event_id AND e.bucket = :bucket
+JOIN subscriptions s ON s.id = l.subscription_id;
+
+-- name: lease_suspect_job :many
+-- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
+WITH leased AS (
+    UPDATE webhook_delivery_jobs j
+    SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+        lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
+        started_at = surehook_now()
+    WHERE j.bucket = :bucket AND j.id = (
+        SELECT id FROM webhook_delivery_jobs
+        WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
+        ORDER BY lease_until, id LIMIT 1
+        FOR UPDATE SKIP LOCKED)
+    RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.lease_until
+)
+SELECT l.id, l.saga_id, l.event_id, l.subscription_id, l.lease_resets, surehook_now() AS leased_at,
+    l.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified AS deliverable,
+    s.request_timeout_seconds
+FROM leased l
+JOIN events e ON e.id = l.event_id AND e.bucket = :bucket
+JOIN subscriptions s ON s.id = l.subscription_id;
+
+-- name: suspect_waits :one
+SELECT EXISTS (
+    SELECT 1 FROM webhook_delivery_jobs
+    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
+) AS waits;
+
+-- name: finish_jobs :many
+-- A failure only by the lease's owner; a success also after the lease was lost, because the
+-- endpoint has it: a second send would be for nothing.
+UPDATE webhook_delivery_jobs j
+SET status = given.status, response_status = given.response_status,
+    error_code = given.error_code, retry_after = given.retry_after,
+    response_excerpt = given.response_excerpt, worker_id = :worker_id,
+    finished_at = surehook_now()
+FROM unnest(:job_ids::bigint[], :statuses::job_status[], :response_statuses::integer[],
+            :error_codes::varchar[], :retry_afters::integer[], :response_excerpts::varchar[],
+            :lease_tokens::bigint[])
+    AS given (id, status, response_status, error_code, retry_after, response_excerpt, lease_token)
+WHERE j.id = given.id AND j.bucket = :bucket
+  AND (j.status = 'Leased' AND j.lease_token = given.lease_token
+       OR given.status = 'Completed' AND j.status IN ('Pending', 'Leased')) IS TRUE
+RETURNING j.id, j.saga_id;
+
+-- name: give_back_jobs :many
+UPDATE webhook_delivery_jobs j
+SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL, started_at = NULL
+FROM unnest(:job_ids::bigint[], :lease_tokens::bigint[]) AS given (id, lease_token)
+WHERE j.id = given.id AND j.bucket = :bucket
+  AND (j.status = 'Leased' AND j.lease_token = given.lease_token) IS TRUE
+RETURNING j.id;
+
+-- name: notify :none
+SELECT pg_notify(:channel, :message);
