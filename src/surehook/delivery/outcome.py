@@ -257,7 +257,7 @@ def safe_text(text: str, limit: int = EXCERPT_CHARACTERS) -> str:
     Others can drive a terminal, turn a line around (bidi), break a log line or a database's text
     type; each becomes "·", and runs of white space become one blank.
     """
-    line = _BLANKS.sub(" ", text[: limit * 4]).strip()
+    line = _BLANKS.sub(" ", text[: limit * 4]).strip(" ")
     if not line.isprintable():
         line = "".join(char if char.isprintable() else "·" for char in line)
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
