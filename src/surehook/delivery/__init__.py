@@ -1,0 +1,52 @@
+"""Delivery: one HTTPS attempt, from a request to an outcome.
+
+Reads   nothing but what it is given
+Writes  nothing; the sender writes to the network, to addresses that the guard lets through
+Never   knows the database, decides about retries, or sends the same request twice
+
+    url.py         what a callback URL may look like
+    address.py     which addresses may be dialled
+    resolver.py    names to addresses, without blocking anyone
+    signature.py   Standard Webhooks headers
+    secrets.py     secrets sealed for storage
+    dialer.py      a checked address to a TLS connection
+    connection.py  one POST and its answer, within limits
+    pool.py        connections kept for the next POST
+    client.py      the sender: all of the above behind `send`
+    outcome.py     what came of it
+
+This module holds the interface alone, so that importing it costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from surehook.delivery.outcome import ErrorCode, Outcome
+
+__all__ = ["ErrorCode", "Outcome", "Request", "Sender"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One POST: the sender adds `host`, `content-length` and what belongs to the connection."""
+
+    url: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...]
+    deadline_seconds: float
+
+
+class Sender(Protocol):
+    """What the worker needs of a client."""
+
+    async def start(self) -> None:
+        """Make ready; call once, inside the running loop."""
+
+    async def send(self, request: Request) -> Outcome:
+        """POST once. Raises nothing but CancelledError; holds nothing after the deadline."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; attempts under way end at once."""

@@ -1,0 +1,182 @@
+"""The sender: one request in, one outcome out, exactly one POST at most.
+
+Reads   nothing but the request and its settings; no environment, no .netrc, no cookies
+Writes  to the network, through the dialer and its guard
+
+    send ─▶ parse the URL ─▶ a kept connection that is open and silent ──▶ POST ─▶ outcome
+                         └─▶ resolve ─▶ guard ─▶ TCP ─▶ TLS ───────────────┘
+                         (one deadline over all of it)
+
+Nothing is ever sent twice: once a byte of the request may have left, whatever happens is the
+outcome. Only a connection found dead before writing is replaced by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import msgspec
+
+from surehook.delivery import Request
+from surehook.delivery.address import AddressGuard
+from surehook.delivery.connection import Connection
+from surehook.delivery.dialer import AttemptFailed, Dialer, parse_proxy, tls_context
+from surehook.delivery.outcome import ErrorCode, Outcome, safe_text
+from surehook.delivery.pool import Pool, PoolLimits
+from surehook.delivery.resolver import Resolver
+from surehook.delivery.url import CallbackUrl, UrlRefused, parse_callback_url
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+# What describes the message's framing or the connection is the sender's business alone.
+_RESERVED = frozenset(
+    (
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_REMEMBERED = 8192
+
+
+class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the configuration decides about sending."""
+
+    allow_networks: tuple[str, ...] = ()
+    ca_file: str | None = None
+    proxy: str | None = None
+    name_servers: tuple[str, ...] = ()
+    pool: PoolLimits = PoolLimits()
+
+
+class _Target(msgspec.Struct, frozen=True):
+    url: CallbackUrl
+    origin: tuple[str, int]
+    head: str
+
+
+class HttpsSender:
+    """POSTs over HTTP/1.1 and TLS; any number of requests at once, from one event loop."""
+
+    def __init__(self, settings: SenderSettings) -> None:
+        proxy = None if settings.proxy is None else parse_proxy(settings.proxy)
+        self._resolver = Resolver(settings.name_servers)
+        guard = AddressGuard(settings.allow_networks)
+        self._dialer = Dialer(self._resolver, guard, tls_context(settings.ca_file), proxy)
+        self._pool = Pool(settings.pool)
+        self._targets: dict[str, _Target] = {}
+        self._names: set[str] = set()
+        self._busy: set[Connection] = set()
+        self._dialing: set[asyncio.Timeout] = set()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Make ready; call once, inside the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._resolver.start()
+        self._pool.start()
+
+    async def close(self) -> None:
+        """Close every connection; attempts under way end at once with a truthful outcome."""
+        self._closed = True
+        for timeout in self._dialing:
+            timeout.reschedule(self._loop.time())
+        for connection in list(self._busy):
+            connection.give_up("the sender was closed")
+        self._pool.close()
+        self._resolver.close()
+        await asyncio.sleep(0)  # let the transports' own closing run
+
+    @property
+    def idle_connections(self) -> int:
+        """How many connections are kept for later."""
+        return len(self._pool)
+
+    async def send(self, request: Request) -> Outcome:
+        """POST once. Raises nothing but CancelledError; holds nothing after the deadline."""
+        try:
+            if request.deadline_seconds <= 0:
+                raise AttemptFailed(ErrorCode.TIMEOUT, "no time was left to send")
+            deadline = self._loop.time() + request.deadline_seconds
+            target = self._targets.get(request.url) or self._target(request.url)
+            payload = self._encode(target, request)
+            connection = self._pool.take(target.origin)
+            if connection is None:
+                connection = await self._dial(target.url, deadline)
+            return await self._exchange(connection, payload, deadline)
+        except AttemptFailed as failure:
+            return failure.outcome()
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            return Outcome(None, ErrorCode.INTERNAL_ERROR, detail=safe_text(what))
+
+    async def _dial(self, url: CallbackUrl, deadline: float) -> Connection:
+        if self._closed:
+            raise AttemptFailed(ErrorCode.CONNECT_FAILED, "the sender was closed")
+        timeout = asyncio.timeout_at(deadline)
+        self._dialing.add(timeout)
+        try:
+            async with timeout:
+                return await self._dialer.dial(url, deadline)
+        except TimeoutError:
+            if self._closed:
+                raise AttemptFailed(ErrorCode.CONNECT_FAILED, "the sender was closed") from None
+            raise AttemptFailed(ErrorCode.TIMEOUT, "no connection in time") from None
+        finally:
+            self._dialing.discard(timeout)
+
+    async def _exchange(self, connection: Connection, payload: bytes, deadline: float) -> Outcome:
+        self._busy.add(connection)
+        try:
+            outcome = await connection.exchange(payload, deadline)
+        finally:
+            self._busy.discard(connection)
+        if connection.reusable and not self._closed:
+            self._pool.give(connection)
+        else:
+            connection.abort()
+        return outcome
+
+    def _target(self, text: str) -> _Target:
+        try:
+            url = parse_callback_url(text)
+        except UrlRefused as refusal:
+            raise AttemptFailed(ErrorCode.INVALID_REQUEST, refusal.message) from None
+        head = (
+            f"POST {url.target} HTTP/1.1\r\nhost: {url.authority}\r\naccept-encoding: identity\r\n"
+        )
+        if len(self._targets) >= _REMEMBERED:
+            self._targets.clear()
+        target = self._targets[text] = _Target(url, url.origin, head)
+        return target
+
+    def _encode(self, target: _Target, request: Request) -> bytes:
+        lines = [target.head]
+        names = self._names
+        for name, value in request.headers:
+            if name not in names:
+                self._check_name(name)
+            lines.append(f"{name}: {value}\r\n")
+            # ASCII and printable: no line break, no NUL, nothing that two parsers read in two ways.
+            if not (value.isascii() and value.isprintable()):
+                raise AttemptFailed(
+                    ErrorCode.INVALID_REQUEST, f"the value of header {name} cannot be sent"
+                )
+        lines.append(f"content-length: {len(request.body)}\r\n\r\n")
+        return "".join(lines).encode("ascii") + request.body
+
+    def _check_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise AttemptFailed(ErrorCode.INVALID_REQUEST, "a header's name is not valid")
+        if name.lower() in _RESERVED or name.lower().startswith("proxy-"):
+            raise AttemptFailed(ErrorCode.INVALID_REQUEST, f"header {name} may not be set")
+        if len(self._names) < _REMEMBERED:
+            self._names.add(name)

@@ -1,0 +1,180 @@
+"""Names to addresses, by c-ares, without ever blocking anyone.
+
+Reads   the system's resolver configuration and hosts file, the network (DNS)
+Writes  its own cache
+
+One dead name server must delay only the names it serves. So lookups run in c-ares's own event
+thread; there is at most one lookup per host at a time, shared by all who ask; answers and failures
+are remembered for a while; waiting ends with the caller's deadline or LOOKUP_SECONDS, whichever is
+first. IPv4 and IPv6 are asked for separately: when one has answered the other gets a moment more,
+no longer. Search domains and $HOSTALIASES are ignored: a callback URL names its host in full.
+
+An address that is returned here is not yet safe to dial; the guard decides at each connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+import pycares
+
+from surehook.delivery.address import Address
+
+LOOKUP_SECONDS = 5.0
+SECOND_FAMILY_SECONDS = 0.05
+MIN_TTL_SECONDS = 5.0
+MAX_TTL_SECONDS = 300.0
+FAILURE_TTL_SECONDS = 5.0
+MAX_REMEMBERED = 8192
+MAX_LOOKUPS = 4096
+MAX_ADDRESSES = 16
+
+_FLAGS = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_NOALIASES | pycares.ARES_FLAG_EDNS
+_AI_NOSORT = 1 << 7  # sorting would open a socket towards every address before it was checked
+_FAMILIES = (socket.AF_INET6, socket.AF_INET)
+
+
+class NameNotResolved(Exception):
+    """The name has no address, or nobody told us one in time."""
+
+
+class _Entry:
+    """A finished lookup in the cache; `addresses` is empty when it failed."""
+
+    __slots__ = ("addresses", "expires", "reason")
+
+    def __init__(self, addresses: tuple[Address, ...], reason: str, expires: float) -> None:
+        self.addresses = addresses
+        self.reason = reason
+        self.expires = expires
+
+
+class _Lookup:
+    """One host being asked for, both families."""
+
+    def __init__(self, future: asyncio.Future[_Entry]) -> None:
+        self.future = future
+        self.found: dict[int, list[Address]] = {}
+        self.ttl = MAX_TTL_SECONDS
+        self.reason = "no address"
+        self.waiting = set(_FAMILIES)
+        self.timer: asyncio.TimerHandle | None = None
+
+    def addresses(self) -> tuple[Address, ...]:
+        """IPv6 and IPv4 in turn, so that a dead family costs one step at most."""
+        lists = [self.found.get(family, []) for family in _FAMILIES]
+        longest = max(map(len, lists))
+        turns = [found[turn] for turn in range(longest) for found in lists if turn < len(found)]
+        return tuple(turns[:MAX_ADDRESSES])
+
+
+class Resolver:
+    """An asynchronous resolver with a cache; use it from one event loop."""
+
+    def __init__(
+        self, servers: Sequence[str] = (), *, min_ttl_seconds: float = MIN_TTL_SECONDS
+    ) -> None:
+        self._servers = tuple(servers)
+        self._min_ttl = min_ttl_seconds
+        self._channel: pycares.Channel | None = None
+        self._entries: dict[str, _Entry] = {}
+        self._lookups: dict[str, _Lookup] = {}
+
+    def start(self) -> None:
+        """Open the channel; the running loop gets the answers."""
+        self._loop = asyncio.get_running_loop()
+        self._channel = pycares.Channel(
+            flags=_FLAGS, timeout=1.5, tries=2, servers=self._servers or None
+        )
+
+    def close(self) -> None:
+        """Give up every lookup at once; never waits for a name server."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return
+        for host in list(self._lookups):
+            self._finish(host, self._lookups[host], "the sender was closed")
+        self._lookups.clear()
+        channel.cancel()
+        channel.close()
+
+    async def resolve(self, host: str) -> tuple[Address, ...]:
+        """At least one address, or NameNotResolved."""
+        entry = self._entries.get(host)
+        if entry is None or entry.expires <= self._loop.time():
+            # Shielded: others may wait for the same answer when this caller gives up.
+            entry = await asyncio.shield(self._ask(host))
+        if not entry.addresses:
+            raise NameNotResolved(entry.reason)
+        return entry.addresses
+
+    def _ask(self, host: str) -> asyncio.Future[_Entry]:
+        under_way = self._lookups.get(host)
+        if under_way is not None:
+            return under_way.future
+        if self._channel is None:
+            raise NameNotResolved("the sender was closed")
+        if len(self._lookups) >= MAX_LOOKUPS:
+            raise NameNotResolved("too many names are being looked up at once")
+        lookup = self._lookups[host] = _Lookup(self._loop.create_future())
+        lookup.timer = self._loop.call_later(
+            LOOKUP_SECONDS, self._finish, host, lookup, "the name servers did not answer"
+        )
+        for family in _FAMILIES:
+            self._query(self._channel, host, lookup, family)
+        return lookup.future
+
+    def _query(
+        self, channel: pycares.Channel, host: str, lookup: _Lookup, family: socket.AddressFamily
+    ) -> None:
+        def answered(result: pycares.AddrInfoResult | None, error: int | None) -> None:
+            # Runs in c-ares's thread, possibly after our loop has gone.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._answered, host, lookup, family, result, error)
+
+        channel.getaddrinfo(
+            host, None, family=family, type=socket.SOCK_STREAM, flags=_AI_NOSORT, callback=answered
+        )
+
+    def _answered(
+        self,
+        host: str,
+        lookup: _Lookup,
+        family: int,
+        result: pycares.AddrInfoResult | None,
+        error: int | None,
+    ) -> None:
+        lookup.waiting.discard(family)
+        if result is not None:
+            nodes = [(ip_address(node.addr[0].decode("ascii")), node.ttl) for node in result.nodes]
+            lookup.found[family] = [address for address, _ in nodes]
+            lookup.ttl = min([lookup.ttl, *(ttl for _, ttl in nodes)])
+        elif error is not None and not lookup.found:
+            lookup.reason = str(pycares.errno.strerror(error))
+        if not lookup.waiting:
+            self._finish(host, lookup, lookup.reason)
+            self._lookups.pop(host, None)
+        elif lookup.addresses() and not lookup.future.done():
+            if lookup.timer is not None:
+                lookup.timer.cancel()
+            lookup.timer = self._loop.call_later(
+                SECOND_FAMILY_SECONDS, self._finish, host, lookup, ""
+            )
+
+    def _finish(self, host: str, lookup: _Lookup, reason: str) -> None:
+        """Remember what is known; a late second family replaces what the first one gave."""
+        if lookup.timer is not None:
+            lookup.timer.cancel()
+        addresses = lookup.addresses()
+        ttl = max(self._min_ttl, lookup.ttl) if addresses else FAILURE_TTL_SECONDS
+        entry = _Entry(addresses, reason, self._loop.time() + ttl)
+        self._entries.pop(host, None)
+        while len(self._entries) >= MAX_REMEMBERED:
+            del self._entries[next(iter(self._entries))]
+        self._entries[host] = entry
+        if not lookup.future.done():
+            lookup.future.set_result(entry)

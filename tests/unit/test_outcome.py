@@ -1,0 +1,143 @@
+"""Outcomes: the closed list, Retry-After, and text that is safe to show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surehook.delivery.outcome import (
+    EXCERPT_CHARACTERS,
+    MAX_RETRY_AFTER_SECONDS,
+    ErrorCode,
+    Outcome,
+    error_of_status,
+    errors_page,
+    parse_retry_after,
+    safe_excerpt,
+)
+
+ROOT = Path(__file__).parents[2]
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+
+
+def test_every_code_has_a_cause_and_advice_and_fits_the_column() -> None:
+    for code in ErrorCode:
+        assert code == code.name and len(code) <= 100
+        assert code.cause.endswith(".") and code.advice.endswith(".")
+        assert "|" not in code.cause + code.advice
+
+
+def test_only_what_cannot_get_better_is_permanent() -> None:
+    permanent = {code for code in ErrorCode if code.permanent}
+    assert permanent == {
+        ErrorCode.GONE,
+        ErrorCode.SUBSCRIPTION_INACTIVE,
+        ErrorCode.BLOCKED_ADDRESS,
+        ErrorCode.INVALID_REQUEST,
+    }
+
+
+def test_the_reference_page_is_fresh() -> None:
+    page = ROOT / "docs" / "reference" / "errors.md"
+    assert page.read_text(encoding="utf-8") == errors_page()
+
+
+@pytest.mark.parametrize("status", range(100, 700))
+def test_success_is_2xx_and_nothing_else(status: int) -> None:
+    code = error_of_status(status)
+    assert (code is None) == (200 <= status < 300)
+    if status == 410:
+        assert code is ErrorCode.GONE
+    elif 300 <= status < 600:
+        assert code == f"HTTP_{status // 100}XX"
+    elif code is not None:
+        assert code is ErrorCode.PROTOCOL_ERROR
+    assert Outcome(status, code).delivered == (code is None)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        ("1", 1),
+        (" 120 ", 120),
+        ("86400", 86_400),
+        ("86401", MAX_RETRY_AFTER_SECONDS),
+        ("9999999999", MAX_RETRY_AFTER_SECONDS),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60),
+        ("Tuesday, 14-Nov-23 22:14:20 GMT", 60),
+        ("Tue Nov 14 22:14:20 2023", 60),
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 0),
+        ("Tue, 14 Nov 2023 21:00:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_SECONDS),
+        ("99999999999999999999", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.5", None),
+        ("1e3", None),
+        ("0x10", None),
+        ("12, 13", None),
+        ("１２", None),
+        ("soon", None),
+        ("", None),
+        ("Tue, 14 Nov 2023 22:14:20", None),
+        ("Tue, 14 Nov 2023 22:14:20 CET", None),
+        ("Tue, 32 Nov 2023 22:14:20 GMT", None),
+        ("Tue, 14 Foo 2023 22:14:20 GMT", None),
+        ("Tue, 14 Nov 2023 25:14:20 GMT", None),
+        ("2023-11-14T22:14:20Z", None),
+        ("Fri, 31 Dec 0000 23:59:59 GMT", None),
+    ],
+)
+def test_retry_after_is_read_strictly_and_capped(value: str, seconds: int | None) -> None:
+    assert parse_retry_after(value, now=NOW) == seconds
+
+
+def test_a_retry_after_date_is_measured_by_the_endpoints_own_clock() -> None:
+    an_hour_slow = "Tue, 14 Nov 2023 21:13:20 GMT"
+    ninety_seconds_later = "Tue, 14 Nov 2023 21:14:50 GMT"
+    assert parse_retry_after(ninety_seconds_later, date=an_hour_slow, now=NOW) == 90
+    assert parse_retry_after(ninety_seconds_later, date="nonsense", now=NOW) == 0
+
+
+@given(st.text(max_size=40))
+def test_no_retry_after_value_breaks_the_parser(value: str) -> None:
+    seconds = parse_retry_after(value)
+    assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("body", "excerpt"),
+    [
+        (b"", None),
+        (b" \r\n\t ", None),
+        (b"not found", "not found"),
+        (b"two\r\nlines\n\nof  text", "two lines of text"),
+        (b"\x1b[31mred\x1b[0m", "·[31mred·[0m"),
+        (b"a\x00b\x07c\x7fd", "a·b·c·d"),
+        ("evil\u202egnp.exe".encode(), "evil·gnp.exe"),
+        ("zero\u200bwidth".encode(), "zero·width"),
+        (b"\xff\xfe latin", "\ufffd\ufffd latin"),
+        ("größe €".encode(), "größe €"),
+        (b"\x1f\x8b\x08\x00", "·\ufffd··"),
+    ],
+)
+def test_an_excerpt_is_one_harmless_line(body: bytes, excerpt: str | None) -> None:
+    assert safe_excerpt(body) == excerpt
+
+
+@given(st.binary(max_size=2000))
+def test_any_body_gives_an_excerpt_that_is_short_and_printable(body: bytes) -> None:
+    excerpt = safe_excerpt(body)
+    if excerpt is not None:
+        assert 0 < len(excerpt) <= EXCERPT_CHARACTERS
+        assert "\x00" not in excerpt and "\n" not in excerpt and excerpt.encode("utf-8")
+        assert all(char.isprintable() for char in excerpt)
+
+
+def test_a_character_cut_at_the_end_of_the_excerpt_does_not_look_like_damage() -> None:
+    excerpt = safe_excerpt("€".encode() * 600)
+    assert excerpt is not None and "\ufffd" not in excerpt
