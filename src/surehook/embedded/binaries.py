@@ -164,7 +164,8 @@ def _refusal(major: int | None, seen: list[Binaries]) -> tuple[str, str]:
             f" brew install postgresql@{major}. A data directory cannot go back to an older one.",
         )
     return (
-        f"The data directory is of PostgreSQL {major}, whose programs are not here (found: {have}).",
+        f"The data directory is of PostgreSQL {major}, whose programs are not here"
+        f" (found: {have}).",
         f"Install them and start again, e.g.: apt-get install postgresql-{major}, or"
         f" brew install postgresql@{major}. Or, with them installed, move the data to"
         f" {newest_major}: surehook db upgrade",

@@ -37,7 +37,9 @@ OWNER = "surehook"
 # A socket's path ends at 104 bytes on macOS and at 108 on Linux.
 SOCKET_BYTES_MAX = 100
 _LONGEST_SOCKET_NAME = ".s.PGSQL.65535"
-_OURS = ("postgres", "lock", "passfile", "encryption_key")
+_OURS = {"postgres", "lock", "passfile", "encryption_key"}
+# Of two starts at once one may see what the other has made so far.
+_OURS_MAYBE = {"log", "run"}
 
 Record = TypeVar("Record", "Holder", "Running")
 
@@ -89,10 +91,10 @@ class DataDirectory:
     def prepare(self, account: Account) -> None:
         """Create the directory for this account, or refuse one that it cannot use."""
         self._refuse_if_not_ours()
-        existing = next(one for one in (self.path, *self.path.parents) if one.exists())
+        existing = next(one for one in (self.path, *self.path.parents) if _exists(one))
         _require_reachable(existing, account, self.path)
         try:
-            for missing in reversed([p for p in self.path.parents if not p.exists()]):
+            for missing in reversed([one for one in self.path.parents if not _exists(one)]):
                 missing.mkdir(mode=0o755, exist_ok=True)
                 missing.chmod(0o755)
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -107,15 +109,16 @@ class DataDirectory:
             self._make_private()
 
     def _refuse_if_not_ours(self) -> None:
-        with contextlib.suppress(PermissionError):
-            if self.path.exists() and not self.path.is_dir():
+        inside: set[str] = set()
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if not self.path.is_dir() and self.path.exists():
                 raise UsageError(f"The data directory {self.path} is a file.", "Name another one.")
-            inside = [one.name for one in self.path.iterdir()] if self.path.exists() else []
-            if inside and not any(name in _OURS for name in inside):
-                raise UsageError(
-                    f"{self.path} is not empty and not a data directory of surehook.",
-                    "Name an empty or a new directory.",
-                )
+            inside = {one.name for one in self.path.iterdir()}
+        if inside - _OURS_MAYBE and not inside & _OURS:
+            raise UsageError(
+                f"{self.path} is not empty and not a data directory of surehook.",
+                "Name an empty or a new directory.",
+            )
 
     def _make_private(self) -> None:
         try:
@@ -196,7 +199,7 @@ class DataDirectory:
     # --- the socket --------------------------------------------------------------------------
 
     def socket_directory(self) -> Path:
-        """A private folder whose path is short enough, made if need be (as the server's account)."""
+        """A private folder whose path is short enough; made, as the server's account, if absent."""
         inside = self.path / "run"
         if _fits(inside):
             inside.mkdir(mode=0o700, exist_ok=True)
@@ -266,6 +269,14 @@ def _read_record(path: Path, kind: type[Record]) -> Record | None:
         return kind(**{field.name: content[field.name] for field in fields(kind)})
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _exists(path: Path) -> bool:
+    """False also for what we may not even ask about."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _fits(folder: Path) -> bool:

@@ -6,12 +6,11 @@ and log/start.log. The process is a direct child and is reaped here.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from surehook.embedded.directory import PORT, DataDirectory, write_durably
 # A dead server's last children may still hold its shared memory or its socket for a moment.
 _PASSING = ("already exists", "still in use", "Is another postmaster", "could not bind")
 _PR_SET_PDEATHSIG = 1
+_HAS_PROC = Path("/proc/self/stat").exists()
 
 
 class Postmaster:
@@ -75,7 +75,7 @@ class Postmaster:
                 stderr=log,
                 env=cluster.clean_environment() | self._recycled_pid(),
                 cwd="/",
-                preexec_fn=self._before_exec,  # noqa: PLW1509  # this process has one thread
+                preexec_fn=self._before_exec,  # safe: this process has one thread
             )
 
     def is_ready(self) -> bool:
@@ -108,7 +108,7 @@ class Postmaster:
         pid = _recorded_pid(self._data)
         if pid is None or (self._process is not None and pid == self._process.pid):
             return None
-        return pid if _is_postmaster_of(pid, self._data.cluster) else None
+        return pid if is_postmaster_of(pid, self._data.cluster) else None
 
     def _recycled_pid(self) -> dict[str, str]:
         """After a reboot the recorded id may be some other program's, and `postgres` would refuse.
@@ -117,9 +117,23 @@ class Postmaster:
         check for shared memory still in use stays in force, unlike when the file is removed.
         """
         pid = _recorded_pid(self._data)
-        if pid is None or _is_postmaster_of(pid, self._data.cluster):
+        if pid is None or is_postmaster_of(pid, self._data.cluster):
             return {}
         return {"PG_GRANDPARENT_PID": str(pid)}
+
+
+def stop_orphan(data: DataDirectory, seconds: float) -> None:
+    """Ask the server whose supervisor was killed to stop, and wait; it may be doing so already."""
+    running = data.running()
+    deadline = time.monotonic() + seconds
+    asked = False
+    while running and is_postmaster_of(running.postmaster, data.cluster):
+        if not asked:
+            os.kill(running.postmaster, signal.SIGINT)
+            asked = True
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
 
 
 def _pid_file_lines(data: DataDirectory) -> list[str]:
@@ -134,12 +148,13 @@ def _recorded_pid(data: DataDirectory) -> int | None:
     return int(lines[0]) if lines and lines[0].isdigit() else None
 
 
-def _is_postmaster_of(pid: int, directory: Path) -> bool:
+def is_postmaster_of(pid: int, directory: Path) -> bool:
     """A postmaster's working directory is its cluster."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
+    if _HAS_PROC:
+        try:
             return Path(f"/proc/{pid}/cwd").samefile(directory)
-        return False
+        except OSError:
+            return False
     asked = ["ps", "-o", "command=", "-p", str(pid)]
     shown = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     return "postgres" in shown and str(directory) in shown
@@ -147,9 +162,9 @@ def _is_postmaster_of(pid: int, directory: Path) -> bool:
 
 def _deathsig_setter() -> Callable[[], None] | None:
     """On Linux the kernel tells `postgres` to shut down cleanly if this process is killed."""
-    if sys.platform != "linux":
-        return None
     library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "prctl"):
+        return None
     parent = os.getpid()
 
     def die_with_parent() -> None:

@@ -15,19 +15,22 @@ Reads the data directory; writes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
 from surehook.embedded.directory import DATABASE, OWNER, DataDirectory, Holder, Running, answers
+from surehook.embedded.postmaster import stop_orphan
 from surehook.embedded.supervisor import FAST_STOP_SECONDS_MAX, Order
 from surehook.errors import EmbeddedServerError, SurehookError, UsageError
 
@@ -51,7 +54,7 @@ class EmbeddedServer:
         self._order = Order(
             data_dir=str(self._data.path),
             command=_own_command(),
-            parent=os.getpid(),
+            parent=None,
             binaries=str(binaries.absolute()) if binaries else None,
             tcp_port=tcp_port,
             settings=dict(settings or {}),
@@ -66,28 +69,33 @@ class EmbeddedServer:
         """Return when the server accepts connections and the database exists."""
         if self._supervisor is not None:
             raise EmbeddedServerError(f"The server on {self._data.path} was started already.")
-        process = spawn(self._order)
-        try:
-            wait_until_ready(process)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        self._supervisor = process
+        self._order = replace(self._order, parent=os.getpid())
+        self._supervisor = _spawn_and_wait(self._order)
 
     def start_detached(self) -> None:
-        """Like start, but the server stays when this program ends; `stop_detached` stops it."""
-        order = Order(**(asdict(self._order) | {"parent": None}))
-        process = spawn(order)
-        try:
-            wait_until_ready(process)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        # Not our child to wait for any more.
-        process.returncode = 0
+        """Like start, but the server stays when this program ends. For programs that end soon."""
+        process = _spawn_and_wait(replace(self._order, parent=None))
+        process.returncode = 0  # not our child to wait for any more
         self._attached = True
+
+    def stop_detached(self) -> bool:
+        """Stop a server that was started detached; False if none runs here."""
+        holder = self.holder
+        if holder is None:
+            return False
+        if not holder.detached:
+            raise EmbeddedServerError(
+                f"The server on {self._data.path} belongs to {holder}.", "Stop that program."
+            )
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder.supervisor, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self._data.is_locked():
+            if time.monotonic() > deadline:
+                raise EmbeddedServerError(f"The server of {holder} does not stop.")
+            time.sleep(0.02)
+        self._attached = False
+        return True
 
     def attach(self) -> bool:
         """True if somebody else's server on this directory can be used; `stop` leaves it alone."""
@@ -116,6 +124,8 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             self._supervisor.kill()
             self._supervisor.wait()
+        if self._supervisor.returncode != 0:
+            stop_orphan(self._data, FAST_STOP_SECONDS_MAX)
         self._supervisor = None
 
     def __enter__(self) -> Self:
@@ -206,6 +216,17 @@ def spawn(order: Order, *, silent: bool = False) -> subprocess.Popen[bytes]:
     )
 
 
+def _spawn_and_wait(order: Order) -> subprocess.Popen[bytes]:
+    process = spawn(order)
+    try:
+        wait_until_ready(process)
+    except BaseException:  # Ctrl-C too: nothing is left behind
+        process.terminate()
+        process.wait()
+        raise
+    return process
+
+
 def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
     """Read the supervisor's one line and raise what it says went wrong."""
     assert process.stdout is not None
@@ -232,4 +253,4 @@ def _own_command() -> str:
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("SUREHOOK_") or name.endswith("DATABASE_URL") or name.startswith("PG")
+    return name.startswith(("SUREHOOK_", "PG")) or name.endswith("DATABASE_URL")

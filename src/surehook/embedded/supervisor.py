@@ -237,7 +237,7 @@ class Supervisor:
     # --- stop --------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Fast shutdown with a checkpoint; if that takes too long, one that recovers at next start."""
+        """Fast shutdown with a checkpoint; if that takes too long, without (recovery follows)."""
         if self._lock is not None and self._holder is not None:
             write_record(self._lock, replace(self._holder, stopping=True))
         if self._postmaster is not None:
