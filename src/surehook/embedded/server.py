@@ -199,8 +199,10 @@ class EmbeddedServer:
         return server
 
     def _is_served(self) -> bool:
-        server = self._data.running()
-        return server is not None and self._data.is_locked() and answers(server)
+        server, holder = self._data.running(), self.holder
+        if server is None or holder is None or server.supervisor != holder.supervisor:
+            return False  # none, or one that is only just being started
+        return answers(server)
 
 
 def spawn(order: Order, *, silent: bool = False) -> subprocess.Popen[bytes]:
