@@ -1,0 +1,33 @@
+"""The PostgreSQL that surehook runs by itself, so that a user needs none.
+
+    account     as whom it runs; never as root
+    binaries    which PostgreSQL programs
+    directory   what lies where in the data directory: secrets, lock, state
+    settings    postgresql.conf and pg_hba.conf
+    cluster     initdb, in one atomic step
+    postmaster  one run of `postgres`: start, wait until ready, stop
+    supervisor  the process that owns it: lock, start, watch, restart, stop
+    server      EmbeddedServer: what the rest of surehook uses
+    upgrade     to a newer major version of PostgreSQL
+    cli         `surehook db …`
+
+Imports only `surehook.errors`. Reads the environment only to find the default data directory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["default_data_dir"]
+
+
+def default_data_dir() -> Path:
+    """Where the data lies unless somebody says otherwise."""
+    if named := os.environ.get("SUREHOOK_DATA_DIR"):
+        return Path(named)
+    if os.geteuid() == 0:
+        return Path("/var/lib/surehook")
+    if base := os.environ.get("XDG_DATA_HOME"):
+        return Path(base) / "surehook"
+    return Path.home() / ".local" / "share" / "surehook"
