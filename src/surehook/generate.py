@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from surehook import config, roles, states
+from surehook.delivery.outcome import errors_page
 
 PACKAGE = Path(__file__).parent
 NOTE = "Written by `make generate` from {source}; do not edit."
@@ -214,6 +215,7 @@ def generated() -> dict[Path, str]:
         sql / "grants.sql": postgres_grants(),
         repository / "docs" / "states.md": states_page(),
         repository / "docs" / "roles.md": roles_page(),
+        repository / "docs" / "reference" / "errors.md": errors_page(),
         repository / "config.default.toml": config.default_file(),
     }
 

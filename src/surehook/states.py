@@ -172,9 +172,7 @@ def decide(saga: Attempt, job: JobResult, policy: Policy) -> Change | None:
         case JobStatus.COMPLETED:
             return Change(SagaStatus.COMPLETED, attempt_count)
         case JobStatus.FAILED if job.permanent or attempt_count >= policy.max_attempts:
-            return Change(
-                SagaStatus.DEAD_LETTERED, attempt_count, final_error_code=job.error_code
-            )
+            return Change(SagaStatus.DEAD_LETTERED, attempt_count, final_error_code=job.error_code)
         case JobStatus.FAILED:
             return Change(
                 SagaStatus.PENDING_RETRY,

@@ -22,8 +22,7 @@ class CleanerStore:
             error_code=error_code,
         )
         return [
-            ExpiredLease(row[0], row[1], row[2], JobStatus(row[3]), *tuple(row)[4:])
-            for row in rows
+            ExpiredLease(row[0], row[1], row[2], JobStatus(row[3]), *tuple(row)[4:]) for row in rows
         ]
 
     async def next_expiry(self, bucket: int) -> float | None:

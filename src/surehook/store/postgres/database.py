@@ -57,6 +57,9 @@ def session_settings(config: Config, component: str) -> dict[str, str]:
     milliseconds = int(config.seconds("database.statement_timeout") * 1000)
     return {
         **hot,
+        # Someone's open transaction on one key must not hold up everybody's events; all other
+        # waits are for our own short statements.
+        "lock_timeout": "1000" if component == "ingest" else "0",
         "application_name": f"surehook {component}",
         "timezone": "UTC",
         "statement_timeout": str(milliseconds),
@@ -142,6 +145,7 @@ class Database:
             for name, statement in statements.load("postgres", login.component).items()
         }
         self._pool: Any = None
+        self.buckets = 1  # as the database says; known once check_schema() has run
 
     async def open(self) -> None:
         """Open the pool; DatabaseUnreachable if the database does not answer or refuses us."""
@@ -172,12 +176,24 @@ class Database:
         rows = await connection.fetch(
             "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names
         )
-        wrong = [name for name, value in rows if _canonical(value) != _wanted(self._settings[name])]
+        wrong = [name for name, value in rows if _canonical(value) != self._settings[name]]
         if wrong:
             raise ConfigError(
                 f"The database changed these session settings: {', '.join(wrong)}.",
                 "Connect directly, or let the pooler pass start-up parameters.",
             )
+
+    async def check_schema(self) -> None:
+        """Refuse a database that is too new or too old for this program."""
+        from surehook.store.postgres.migrate import read_state
+
+        async def work(session: Session) -> None:
+            state = await read_state(session._connection)
+            state.refuse_if_too_new()
+            state.refuse_if_too_old()
+            self.buckets = state.buckets or 1
+
+        await self.run(work)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -250,8 +266,4 @@ def _canonical(value: str) -> str:
     for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1000), ("h", 3_600_000)):
         if value.endswith(unit) and value[: -len(unit)].isdigit():
             return str(int(value[: -len(unit)]) * factor)
-    return value
-
-
-def _wanted(value: str) -> str:
     return value

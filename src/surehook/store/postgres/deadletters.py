@@ -31,9 +31,7 @@ class DeadLetterStore:
 
     async def read_cursor(self, bucket: int, rewalk_seconds: float) -> tuple[datetime, bool]:
         """Deaths before this time are written down; and whether to look at all of them again."""
-        row = await self._database.one(
-            "read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds
-        )
+        row = await self._database.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
         if row is None:
             await self._database.all("create_cursor", bucket=bucket)
             return BEGINNING[0], False
@@ -81,6 +79,4 @@ class DeadLetterStore:
         rows = await self._database.all("requeue", bucket=bucket, dead_letter_ids=sorted(ids))
         created = {row[0] for row in rows}
         rows = await self._database.all("requeued", bucket=bucket, dead_letter_ids=sorted(ids))
-        return [
-            Requeued(row[0], row[1], row[2], row[2] in created, row[3]) for row in rows
-        ]
+        return [Requeued(row[0], row[1], row[2], row[2] in created, row[3]) for row in rows]

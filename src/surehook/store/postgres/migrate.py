@@ -16,6 +16,7 @@ import random
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -144,9 +145,7 @@ class State:
     def refuse_if_too_old(self) -> None:
         if self.pending:
             names = ", ".join(f"{m.version} {m.name}" for m in self.pending)
-            raise AnswerIsNo(
-                f"The database lacks migrations: {names}.", "Run `surehook migrate`."
-            )
+            raise AnswerIsNo(f"The database lacks migrations: {names}.", "Run `surehook migrate`.")
 
 
 async def read_state(connection: Connection) -> State:
@@ -183,7 +182,7 @@ async def migrate(
     await _apply_generated(connection, "enums", report)
     for migration in state.pending:
         if until is None or migration.version <= until:
-            await _patiently(lambda m=migration: _apply(connection, m, count, report))
+            await _patiently(partial(_apply, connection, migration, count, report))
     if (await read_state(connection)).pending:
         return  # stopped on the way, on request
     await _apply_generated(connection, "guard", report)
@@ -220,7 +219,9 @@ async def _fix_buckets(connection: Connection, state: State, wanted: int | None)
     return fixed
 
 
-async def _apply(connection: Connection, migration: Migration, buckets: int, report: Report) -> None:
+async def _apply(
+    connection: Connection, migration: Migration, buckets: int, report: Report
+) -> None:
     async with connection.transaction():
         await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'")
         mine = await connection.fetchval(

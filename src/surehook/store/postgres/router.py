@@ -79,7 +79,7 @@ class RouterStore:
             return await self._read_on(session, bucket, cursor, foreign_id_max, count)
 
         result = await self._database.in_transaction(work)
-        crashpoints.here("router.after_commit")
+        await crashpoints.here("router.after_commit")
         if result is None:
             await self._database.all("create_cursor", bucket=bucket)
         return result
@@ -127,7 +127,7 @@ class RouterStore:
         return sagas, full
 
     async def _insert(self, session: Session, bucket: int, ids: list[int]) -> list[RoutedSaga]:
-        crashpoints.here("router.before_insert")
+        await crashpoints.here("router.before_insert")
         rows = await session.all("route", bucket=bucket, event_ids=ids)
-        crashpoints.here("router.after_insert")
+        await crashpoints.here("router.after_insert")
         return [RoutedSaga(*row) for row in rows]

@@ -62,9 +62,7 @@ class WorkerStore:
         )
         return [(row[0], row[1]) for row in rows]
 
-    async def give_back_jobs(
-        self, bucket: int, leases: Sequence[tuple[JobId, int]]
-    ) -> list[JobId]:
+    async def give_back_jobs(self, bucket: int, leases: Sequence[tuple[JobId, int]]) -> list[JobId]:
         ordered = sorted(leases)
         rows = await self._database.all(
             "give_back_jobs",

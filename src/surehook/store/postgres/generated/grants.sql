@@ -68,11 +68,11 @@ GRANT SELECT (id, event_id, subscription_id, bucket)
     ON webhook_delivery_sagas TO router_worker;
 GRANT INSERT (event_id, subscription_id, bucket)
     ON webhook_delivery_sagas TO router_worker;
-GRANT SELECT (bucket, system_identifier, snapshot, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
+GRANT SELECT (bucket, system_identifier, snapshot, partial_xid, partial_id, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
     ON router_cursor TO router_worker;
-GRANT INSERT (bucket, system_identifier, snapshot, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
+GRANT INSERT (bucket, system_identifier, snapshot, partial_xid, partial_id, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
     ON router_cursor TO router_worker;
-GRANT UPDATE (system_identifier, snapshot, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
+GRANT UPDATE (system_identifier, snapshot, partial_xid, partial_id, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
     ON router_cursor TO router_worker;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO router_worker;
@@ -142,11 +142,11 @@ GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_a
     ON dead_letters TO dead_letter_operator;
 GRANT INSERT (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
     ON dead_letters TO dead_letter_operator;
-GRANT SELECT (bucket, walked_until_id, updated_at)
+GRANT SELECT (bucket, swept_until, rewalked_at)
     ON dead_letter_cursor TO dead_letter_operator;
-GRANT INSERT (bucket, walked_until_id, updated_at)
+GRANT INSERT (bucket, swept_until, rewalked_at)
     ON dead_letter_cursor TO dead_letter_operator;
-GRANT UPDATE (walked_until_id, updated_at)
+GRANT UPDATE (swept_until, rewalked_at)
     ON dead_letter_cursor TO dead_letter_operator;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO dead_letter_operator;
@@ -190,11 +190,11 @@ GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_
     ON webhook_delivery_jobs TO observer;
 GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
     ON dead_letters TO observer;
-GRANT SELECT (bucket, system_identifier, snapshot, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
+GRANT SELECT (bucket, system_identifier, snapshot, partial_xid, partial_id, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
     ON router_cursor TO observer;
 GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
     ON orchestrator_subscriptions TO observer;
-GRANT SELECT (bucket, walked_until_id, updated_at)
+GRANT SELECT (bucket, swept_until, rewalked_at)
     ON dead_letter_cursor TO observer;
 GRANT SELECT (id, name, scopes, tenant, created_at, last_used_at, revoked_at)
     ON api_keys TO observer;

@@ -1,0 +1,76 @@
+"""Observation: components report facts, listeners make log lines (and figures) of them.
+
+Reads   nothing      Writes  what its listeners write
+
+    observe.emit("saga.created", correlation_id=…, saga_id=…, delivery_status=…)
+
+The names are a closed list, so that a log can be searched and a page can document it. No fact
+carries a payload, a signature or a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+FACTS: dict[str, Level] = {
+    # one line per stage of one delivery
+    "event.accepted": Level.INFO,
+    "event.repeated": Level.INFO,
+    "saga.created": Level.INFO,
+    "job.created": Level.INFO,
+    "delivery.attempted": Level.INFO,
+    "job.given_back": Level.INFO,
+    "result.refused": Level.WARNING,  # a result that was no longer ours to write
+    "saga.completed": Level.INFO,
+    "saga.retrying": Level.INFO,
+    "saga.dead_lettered": Level.WARNING,
+    "lease.expired": Level.WARNING,
+    "dead_letter.written": Level.WARNING,
+    "dead_letter.requeued": Level.INFO,
+    # the life of a process
+    "component.started": Level.INFO,
+    "component.draining": Level.INFO,
+    "component.stopped": Level.INFO,
+    "component.failed": Level.ERROR,
+    "database.lost": Level.ERROR,
+    "database.back": Level.INFO,
+    "hint.lost": Level.DEBUG,
+}
+
+Listener = Callable[[str, Level, dict[str, object]], None]
+
+_listeners: list[Listener] = []
+_threshold: Level = Level.INFO
+
+
+def emit(name: str, **fields: object) -> None:
+    """Report one fact to every listener."""
+    level = FACTS[name]
+    if level >= _threshold:
+        for listener in _listeners:
+            listener(name, level, fields)
+
+
+def wanted(name: str) -> bool:
+    """Whether anyone hears this fact: saves building thousands of them in vain."""
+    return bool(_listeners) and FACTS[name] >= _threshold
+
+
+def listen(listener: Listener, threshold: Level = Level.INFO) -> None:
+    global _threshold
+    _listeners.append(listener)
+    _threshold = threshold
+
+
+def silence() -> None:
+    """Forget every listener."""
+    _listeners.clear()
