@@ -70,8 +70,9 @@ class Connection(asyncio.Protocol):
         "_waiter",
         "_willing",
         "born",
+        "deadline",
+        "expires",
         "idle_limit",
-        "idle_since",
         "loop",
         "on_idle_end",
         "origin",
@@ -84,7 +85,8 @@ class Connection(asyncio.Protocol):
         self.loop = loop
         self.origin = origin
         self.born = loop.time()
-        self.idle_since = 0.0
+        self.deadline = 0.0
+        self.expires = 0.0
         self.idle_limit = float("inf")
         self.reusable = False
         self.on_idle_end: Callable[[Connection], None] | None = None
@@ -122,21 +124,24 @@ class Connection(asyncio.Protocol):
         return not self._poll.poll(0)
 
     async def exchange(self, payload: bytes, deadline: float) -> Outcome:
-        """Write the request, wait for the outcome; the deadline is the loop's time."""
+        """Write the request, wait for the outcome; the sender calls expire() at the deadline."""
         if self._lost or self._noise or self._transport is None:
             return Outcome(None, _BROKEN, detail="the endpoint spoke or left first", sent=False)
         self._begin()
         waiter: asyncio.Future[Outcome] = self.loop.create_future()
         self._waiter = waiter
-        timer = self.loop.call_at(deadline, self._expire)
+        self.deadline = deadline
         try:
             self._transport.write(payload)
             return await waiter
         except asyncio.CancelledError:
             self.abort()
             raise
-        finally:
-            timer.cancel()
+
+    def expire(self) -> None:
+        """The deadline has passed: end the exchange that is under way."""
+        self._fail(ErrorCode.TIMEOUT, self._progress())
+        self.abort()
 
     def close(self) -> None:
         """Say goodbye (close_notify) and go."""
@@ -271,10 +276,6 @@ class Connection(asyncio.Protocol):
         self.abort()
         if self.on_idle_end is not None:
             self.on_idle_end(self)
-
-    def _expire(self) -> None:
-        self._fail(ErrorCode.TIMEOUT, self._progress())
-        self.abort()
 
     def _progress(self) -> str:
         if self._final:
