@@ -94,11 +94,11 @@ def test_postgres_stops_cleanly_soon_after_its_supervisor_was_killed(
     assert cluster_state(place / "data", binaries) == "shut down"
 
 
-def test_a_start_right_after_the_kill_waits_for_the_predecessor(place: Path) -> None:
-    program = start_program(place / "data")
+def test_a_start_right_after_the_kill_waits_for_the_predecessor(data: Path) -> None:
+    program = start_program(data)
     first_line(program)
     kill_all(program.pid)
-    with EmbeddedServer(place / "data", settings=FAST) as server:
+    with EmbeddedServer(data, settings=FAST) as server:
         assert sql(server, "SELECT 1") == "1"
     end(program)
 
@@ -116,31 +116,31 @@ def test_a_killed_postmaster_is_started_again(place: Path, binaries: Path) -> No
         assert log.count("killed by SIGKILL") == 2
 
 
-def test_a_killed_supervisor_is_replaced_by_poll(place: Path) -> None:
-    with EmbeddedServer(place / "data", settings=FAST) as server:
+def test_a_killed_supervisor_is_replaced_by_poll(data: Path) -> None:
+    with EmbeddedServer(data, settings=FAST) as server:
         before = server.supervisor_pid
         kill_all(before)
         eventually(lambda: not is_running(before))
         eventually(server.poll)
-        eventually(lambda: EmbeddedServer(place / "data").attach())
+        eventually(lambda: EmbeddedServer(data).attach())
         assert server.supervisor_pid != before
         assert sql(server, "SELECT 1") == "1"
 
 
-def test_a_recycled_process_id_in_the_pid_file_does_not_prevent_the_start(place: Path) -> None:
-    with EmbeddedServer(place / "data", settings=FAST) as server:
+def test_a_recycled_process_id_in_the_pid_file_does_not_prevent_the_start(data: Path) -> None:
+    with EmbeddedServer(data, settings=FAST) as server:
         account = server.data_dir.stat()
-        lines = (place / "data/postgres/postmaster.pid").read_text().splitlines()
+        lines = (data / "postgres/postmaster.pid").read_text().splitlines()
     # Some other program of the same user now has the id.
     drop = f"--reuid={account.st_uid} --regid={account.st_gid} --clear-groups".split()
     become = ["setpriv", *drop] if IS_ROOT else []
     sleeper = subprocess.Popen([*become, "sleep", "600"], cwd="/")
     try:
-        stale = place / "data/postgres/postmaster.pid"
+        stale = data / "postgres/postmaster.pid"
         stale.write_text("\n".join([str(sleeper.pid), *lines[1:]]) + "\n")
         shutil.chown(stale, account.st_uid, account.st_gid)
         stale.chmod(0o600)
-        with EmbeddedServer(place / "data", settings=FAST) as server:
+        with EmbeddedServer(data, settings=FAST) as server:
             assert sql(server, "SELECT 1") == "1"
     finally:
         sleeper.kill()

@@ -110,7 +110,7 @@ class DataDirectory:
 
     def _refuse_if_not_ours(self) -> None:
         inside: set[str] = set()
-        with contextlib.suppress(FileNotFoundError, PermissionError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             if not self.path.is_dir() and self.path.exists():
                 raise UsageError(f"The data directory {self.path} is a file.", "Name another one.")
             inside = {one.name for one in self.path.iterdir()}
