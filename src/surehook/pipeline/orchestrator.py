@@ -1,4 +1,4 @@
-"""Orchestrator: due sagas get a job, job results move their saga. The only writer of a saga's state.
+"""Orchestrator: due sagas get a job, job results move their saga. Nobody else changes a saga.
 
 Role    saga_orchestrator
 Reads   webhook_delivery_sagas, webhook_delivery_jobs, subscriptions' limits
@@ -124,7 +124,7 @@ class Orchestrator(Component):
         return min(self._open_max - bucket.open_jobs, self._batch)
 
     async def _look_around(self, bucket: _Bucket, room: int) -> int:
-        """The oldest due sagas may all belong to blocked subscriptions: visit the others in turn."""
+        """The oldest due sagas may all belong to blocked subscriptions: visit others in turn."""
         others = await self._store.rotate_subscriptions(
             bucket.number, bucket.rotate_after, ROTATION
         )

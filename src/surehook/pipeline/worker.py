@@ -18,9 +18,11 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
 from surehook import observe
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
+from surehook.errors import DatabaseUnreachable
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
@@ -201,7 +203,8 @@ class Worker(Component):
     async def _give_back(self, leases: Iterable[_Lease]) -> None:
         """Unsent, so not an attempt: anyone may lease it again."""
         for lease in leases:
-            await self._store.give_back_jobs(lease.bucket, [(lease.job.job_id, lease.token)])
+            with suppress(DatabaseUnreachable):  # then the cleaner returns it
+                await self._store.give_back_jobs(lease.bucket, [(lease.job.job_id, lease.token)])
             observe.emit(
                 "job.given_back",
                 correlation_id=correlation_id(lease.job.event_id),

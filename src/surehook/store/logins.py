@@ -17,6 +17,10 @@ class Place:
 
     url: str
     role_secret: str | None
+    encryption_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Place({without_password(self.url)})"
 
 
 @dataclass(frozen=True, slots=True)

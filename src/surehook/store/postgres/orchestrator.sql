@@ -1,7 +1,8 @@
 -- Orchestrator: UPDATE sagas, INSERT jobs. No statement writes both.
 --
--- (predicate) IS TRUE on a row that is found by its key keeps the planner from driving the
--- statement through the status index, where each batch would cost as much as the backlog.
+-- A row that is found by its key must be found by nothing else: (predicate) IS TRUE on its other
+-- columns, and a bucket that comes with the key from behind OFFSET 0, keep the planner from driving
+-- the statement from the table's side, where each batch would cost as much as the backlog.
 
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
@@ -86,9 +87,9 @@ WITH picked AS MATERIALIZED (
                 SELECT count(*) FROM webhook_delivery_jobs j
                 WHERE j.subscription_id = given.subscription_id
                   AND j.status IN ('Pending', 'Leased')),
-            floor(LEAST(  -- NULL, so no limit, where the subscription has none
+            CASE WHEN s.rate_limit_per_second IS NOT NULL THEN floor(LEAST(
                 GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
-                * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint
+                * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint END
             ) AS places
         FROM unnest(:subscription_ids::bigint[], :shares::bigint[])
             AS given (subscription_id, share)
@@ -141,8 +142,13 @@ WHERE o.subscription_id = given.subscription_id;
 -- name: start_sagas :many
 UPDATE webhook_delivery_sagas s
 SET status = 'InProgress', updated_at = surehook_now()
-FROM unnest(:saga_ids::bigint[], :attempts_at::timestamptz[]) AS given (id, attempt_at)
-WHERE s.id = given.id AND s.bucket = :bucket AND s.next_attempt_at = given.attempt_at
+FROM (
+    SELECT id, attempt_at, :bucket::smallint AS bucket
+    FROM unnest(:saga_ids::bigint[], :attempts_at::timestamptz[]) AS given (id, attempt_at)
+    OFFSET 0
+) AS given
+WHERE s.id = given.id AND s.bucket = given.bucket
+  AND (s.next_attempt_at = given.attempt_at) IS TRUE
   AND (s.status IN ('Pending', 'PendingRetry')) IS TRUE
 RETURNING s.id;
 
@@ -173,10 +179,12 @@ SET status = CASE
                 LEAST(COALESCE(j.retry_after, 0), :max_delay_seconds)))
     END,
     updated_at = surehook_now()
-FROM unnest(:saga_ids::bigint[]) AS given (id)
-JOIN webhook_delivery_jobs j ON j.saga_id = given.id AND j.bucket = :bucket
+FROM (
+    SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+) AS given
+JOIN webhook_delivery_jobs j ON j.saga_id = given.id AND j.bucket = given.bucket
 LEFT JOIN subscriptions sub ON sub.id = j.subscription_id
-WHERE s.id = given.id AND s.bucket = :bucket
+WHERE s.id = given.id AND s.bucket = given.bucket
   AND j.attempt_at = s.next_attempt_at
   AND (s.status = 'InProgress') IS TRUE
   AND (j.status IN ('Completed', 'Failed')) IS TRUE
