@@ -47,9 +47,9 @@ async def insert_until_cut_off(url: str, acknowledged: list[int], worker: int) -
 
 
 async def test_killing_every_process_loses_nothing_acknowledged(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    program = start_program(place / "data", binaries, fsync="on")
+    program = start_program(each_data, binaries, fsync="on")
     _, supervisor, postmaster, url = first_line(program).split()
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE acked (n bigint, worker int)")
@@ -66,45 +66,45 @@ async def test_killing_every_process_loses_nothing_acknowledged(
     kill_all(*children, int(postmaster), int(supervisor), program.pid)
     await asyncio.gather(*writers)
     end(program)
-    with EmbeddedServer(place / "data") as server:
+    with EmbeddedServer(each_data) as server:
         kept = set(sql(server, "SELECT n FROM acked").split())
         assert {str(number) for one in lists for number in one} <= kept
 
 
 def test_postgres_stops_cleanly_soon_after_its_program_was_killed(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    program = start_program(place / "data", binaries)
+    program = start_program(each_data, binaries)
     _, supervisor, postmaster, _ = first_line(program).split()
     kill_all(program.pid)
     eventually(lambda: not is_running(int(postmaster)) and not is_running(int(supervisor)), 10)
     end(program)
-    assert cluster_state(place / "data", binaries) == "shut down"
+    assert cluster_state(each_data, binaries) == "shut down"
 
 
 def test_postgres_stops_cleanly_soon_after_its_supervisor_was_killed(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    server = EmbeddedServer(place / "data", binaries=binaries, settings=FAST)
+    server = EmbeddedServer(each_data, binaries=binaries, settings=FAST)
     server.start()
     postmaster = server.pid
     kill_all(server.supervisor_pid)
     server.stop()
     assert not is_running(postmaster)
-    assert cluster_state(place / "data", binaries) == "shut down"
+    assert cluster_state(each_data, binaries) == "shut down"
 
 
-def test_a_start_right_after_the_kill_waits_for_the_predecessor(place: Path) -> None:
-    program = start_program(place / "data")
+def test_a_start_right_after_the_kill_waits_for_the_predecessor(data: Path) -> None:
+    program = start_program(data)
     first_line(program)
     kill_all(program.pid)
-    with EmbeddedServer(place / "data", settings=FAST) as server:
+    with EmbeddedServer(data, settings=FAST) as server:
         assert sql(server, "SELECT 1") == "1"
     end(program)
 
 
-def test_a_killed_postmaster_is_started_again(place: Path, binaries: Path) -> None:
-    with EmbeddedServer(place / "data", binaries=binaries) as server:
+def test_a_killed_postmaster_is_started_again(each_data: Path, binaries: Path) -> None:
+    with EmbeddedServer(each_data, binaries=binaries) as server:
         sql(server, "CREATE TABLE kept AS SELECT 42 AS n")
         for _ in range(2):
             killed = server.pid
@@ -116,31 +116,31 @@ def test_a_killed_postmaster_is_started_again(place: Path, binaries: Path) -> No
         assert log.count("killed by SIGKILL") == 2
 
 
-def test_a_killed_supervisor_is_replaced_by_poll(place: Path) -> None:
-    with EmbeddedServer(place / "data", settings=FAST) as server:
+def test_a_killed_supervisor_is_replaced_by_poll(data: Path) -> None:
+    with EmbeddedServer(data, settings=FAST) as server:
         before = server.supervisor_pid
         kill_all(before)
         eventually(lambda: not is_running(before))
         eventually(server.poll)
-        eventually(lambda: EmbeddedServer(place / "data").attach())
+        eventually(lambda: EmbeddedServer(data).attach())
         assert server.supervisor_pid != before
         assert sql(server, "SELECT 1") == "1"
 
 
-def test_a_recycled_process_id_in_the_pid_file_does_not_prevent_the_start(place: Path) -> None:
-    with EmbeddedServer(place / "data", settings=FAST) as server:
+def test_a_recycled_process_id_in_the_pid_file_does_not_prevent_the_start(data: Path) -> None:
+    with EmbeddedServer(data, settings=FAST) as server:
         account = server.data_dir.stat()
-        lines = (place / "data/postgres/postmaster.pid").read_text().splitlines()
+        lines = (data / "postgres/postmaster.pid").read_text().splitlines()
     # Some other program of the same user now has the id.
     drop = f"--reuid={account.st_uid} --regid={account.st_gid} --clear-groups".split()
     become = ["setpriv", *drop] if IS_ROOT else []
     sleeper = subprocess.Popen([*become, "sleep", "600"], cwd="/")
     try:
-        stale = place / "data/postgres/postmaster.pid"
+        stale = data / "postgres/postmaster.pid"
         stale.write_text("\n".join([str(sleeper.pid), *lines[1:]]) + "\n")
         shutil.chown(stale, account.st_uid, account.st_gid)
         stale.chmod(0o600)
-        with EmbeddedServer(place / "data", settings=FAST) as server:
+        with EmbeddedServer(data, settings=FAST) as server:
             assert sql(server, "SELECT 1") == "1"
     finally:
         sleeper.kill()

@@ -110,7 +110,7 @@ class DataDirectory:
 
     def _refuse_if_not_ours(self) -> None:
         inside: set[str] = set()
-        with contextlib.suppress(FileNotFoundError, PermissionError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             if not self.path.is_dir() and self.path.exists():
                 raise UsageError(f"The data directory {self.path} is a file.", "Name another one.")
             inside = {one.name for one in self.path.iterdir()}
@@ -288,6 +288,8 @@ def _require_reachable(existing: Path, account: Account, wanted: Path) -> None:
         try:
             os.stat(f"{existing}/.")  # noqa: PTH116  # a Path would lose the dot, which is the point
             return
+        except NotADirectoryError:
+            return  # creating it will fail, and say so
         except PermissionError:
             pass
     raise UsageError(

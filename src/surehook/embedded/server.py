@@ -249,7 +249,8 @@ def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
 
 def _own_command() -> str:
     """How a person knows this program: its name and its subcommand, no option or value."""
-    words = [Path(sys.argv[0]).name or "python"] if sys.argv else ["python"]
+    name = Path(sys.argv[0]).name if sys.argv else ""
+    words = ["python" if name in ("", "-c", "-m") else name]
     words += [word for word in sys.argv[1:3] if word.replace("-", "").isalnum()]
     return " ".join(words)
 
