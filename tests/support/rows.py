@@ -24,7 +24,7 @@ def way(moves: Iterable[Move[S]], start: S, goal: S) -> list[S]:
     moves = tuple(moves)
     ways = deque([[start]])
     while ways:
-        so_far = ways.popleft()
+        so_far: list[S] = ways.popleft()
         if so_far[-1] is goal:
             return so_far[1:]
         for move in moves:
