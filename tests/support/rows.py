@@ -7,7 +7,6 @@ What is not named is made up: a saga without an event gets a new event, and so o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
@@ -22,9 +21,8 @@ _numbers = count(1)
 def way(moves: Iterable[Move[S]], start: S, goal: S) -> list[S]:
     """The shortest permitted way from start to goal, without the start."""
     moves = tuple(moves)
-    ways = deque([[start]])
-    while ways:
-        so_far: list[S] = ways.popleft()
+    ways: list[list[S]] = [[start]]
+    for so_far in ways:  # grows while it is walked
         if so_far[-1] is goal:
             return so_far[1:]
         for move in moves:

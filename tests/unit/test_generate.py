@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from surehook import generate, roles, states
+
+MOVES: tuple[states.Move[Any], ...] = (*states.SAGA_MOVES, *states.JOB_MOVES)
+ENDS: tuple[str, ...] = (*states.SAGA_TERMINAL, *states.JOB_TERMINAL)
 
 
 def test_every_generated_file_is_fresh() -> None:
@@ -26,7 +30,7 @@ def test_a_stale_file_is_named_and_only_a_run_without_check_repairs_it(
 
 def test_the_guard_names_every_permitted_move() -> None:
     guard = generate.postgres_guard()
-    for move in (*states.SAGA_MOVES, *states.JOB_MOVES):
+    for move in MOVES:
         assert f"OLD.status = '{move.source}' AND NEW.status = '{move.target}'" in guard
 
 
@@ -42,9 +46,9 @@ def test_the_grants_name_no_verb_that_is_in_no_role() -> None:
 
 def test_the_diagram_shows_every_move_and_every_end() -> None:
     page = generate.states_page()
-    for move in (*states.SAGA_MOVES, *states.JOB_MOVES):
+    for move in MOVES:
         assert f"    {move.source} --> {move.target}: {move.name}\n" in page
-    for status in (*states.SAGA_TERMINAL, *states.JOB_TERMINAL):
+    for status in ENDS:
         assert f"    {status} --> [*]\n" in page
 
 

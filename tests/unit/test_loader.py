@@ -39,7 +39,7 @@ def test_a_time_inside_a_literal_is_no_parameter() -> None:
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    with pytest.raises(Bug, match="two.sql defines first twice"):
+    with pytest.raises(Bug, match="defines first twice"):
         parse(TWO + TWO, "two.sql")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from surehook.states import (
     Attempt,
     JobResult,
     JobStatus,
+    Move,
     SagaStatus,
     decide,
 )
@@ -78,11 +80,10 @@ def test_nothing_leaves_a_terminal_state() -> None:
 
 @pytest.mark.parametrize("moves", [SAGA_MOVES, JOB_MOVES])
 def test_a_move_has_one_name_and_is_made_by_components_that_exist(
-    moves: tuple[object, ...],
+    moves: tuple[Move[Any], ...],
 ) -> None:
-    names = [move.name for move in (*SAGA_MOVES, *JOB_MOVES) if move in moves]
-    assert len(names) == len(set(names)) == len(moves)
-    for move in (*SAGA_MOVES, *JOB_MOVES):
+    assert len({move.name for move in moves}) == len(moves)
+    for move in moves:
         assert move.source is not move.target
         assert move.by and set(move.by) <= set(BY_COMPONENT)
 
@@ -196,13 +197,11 @@ def test_limits_that_change_in_between_take_effect_at_the_next_result(
     limits: list[int], data: st.DataObject
 ) -> None:
     """Whatever the limit was before: a saga ends at the first result at or above today's."""
-    attempts = 0
-    for limit in limits:
+    for attempts, limit in enumerate(limits):
         failure = data.draw(failures)
         change = decide(in_progress(attempts), failure, Policy(max_attempts=limit))
         assert change is not None
-        attempts += 1
-        gives_up = failure.permanent or attempts >= limit
+        gives_up = failure.permanent or attempts + 1 >= limit
         assert (change.target is SagaStatus.DEAD_LETTERED) == gives_up
         if gives_up:
             return
