@@ -382,6 +382,9 @@ class Origin:
             return "(set, hidden)"
         return toml_value(self.value)
 
+    def __repr__(self) -> str:  # what a traceback or a log would show
+        return f"{self.setting.key} = {self.shown()} ({self.source})"
+
 
 def without_password(url: str) -> str:
     """A database URL that may be shown: no password, wherever it stood."""
@@ -404,6 +407,9 @@ class Config:
 
     origins: Mapping[str, Origin]
     component_urls: Mapping[str, str]
+
+    def __repr__(self) -> str:  # no secret in a traceback or a log
+        return f"Config({', '.join(map(repr, self.origins.values()))})"
 
     def _value(self, key: str) -> Value:
         return self.origins[key].value
@@ -516,7 +522,7 @@ def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, st
             key = f"{section}.{name}"
             if key == "database.urls" and isinstance(given, dict):
                 for component, url in given.items():
-                    urls[_component(component, str(file))] = _component_url(component, url)
+                    urls[_component(component, str(file))] = _component_url(url, component, file)
             elif key in _BY_KEY:
                 origins[key] = _origin(_BY_KEY[key], given, str(file))
             else:
@@ -526,10 +532,10 @@ def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, st
 def _take_environment(
     environment: Mapping[str, str], origins: dict[str, Origin], urls: dict[str, str]
 ) -> None:
-    if environment.get("DATABASE_URL"):
-        setting = _BY_KEY["database.url"]
-        if origins[setting.key].value is None:
-            origins[setting.key] = _origin(setting, environment["DATABASE_URL"], "DATABASE_URL")
+    setting = _BY_KEY["database.url"]
+    fallback = environment.get("DATABASE_URL")
+    if fallback and origins[setting.key].value is None and not environment.get(setting.variable):
+        origins[setting.key] = _origin(setting, fallback, "DATABASE_URL")
     by_variable = {setting.variable: setting for setting in SETTINGS}
     for name, given in environment.items():
         if not name.startswith("SUREHOOK_") or given == "":
@@ -539,7 +545,7 @@ def _take_environment(
             origins[setting.key] = _origin(setting, given, name)
         elif name.startswith("SUREHOOK_DATABASE_URL_"):
             component = name.removeprefix("SUREHOOK_DATABASE_URL_").lower()
-            urls[_component(component, name)] = _component_url(component, given)
+            urls[_component(component, name)] = _component_url(given, component, name)
         elif name != "SUREHOOK_CONFIG" and not name.startswith("SUREHOOK_TEST_"):
             raise ConfigError(f"There is no setting {name}.", _nearest(name, by_variable))
 
@@ -552,11 +558,11 @@ def _component(name: str, source: str) -> str:
     return name
 
 
-def _component_url(component: str, given: object) -> str:
+def _component_url(given: object, component: str, source: object) -> str:
     try:
         return database_url(given)
     except ValueError as wrong:
-        raise ConfigError(f"The database URL of {component} must be {wrong}.") from None
+        raise ConfigError(f"The database URL of {component} must be {wrong} ({source}).") from None
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:

@@ -47,9 +47,9 @@ async def insert_until_cut_off(url: str, acknowledged: list[int], worker: int) -
 
 
 async def test_killing_every_process_loses_nothing_acknowledged(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    program = start_program(place / "data", binaries, fsync="on")
+    program = start_program(each_data, binaries, fsync="on")
     _, supervisor, postmaster, url = first_line(program).split()
     connection = await asyncpg.connect(url)
     await connection.execute("CREATE TABLE acked (n bigint, worker int)")
@@ -66,32 +66,32 @@ async def test_killing_every_process_loses_nothing_acknowledged(
     kill_all(*children, int(postmaster), int(supervisor), program.pid)
     await asyncio.gather(*writers)
     end(program)
-    with EmbeddedServer(place / "data") as server:
+    with EmbeddedServer(each_data) as server:
         kept = set(sql(server, "SELECT n FROM acked").split())
         assert {str(number) for one in lists for number in one} <= kept
 
 
 def test_postgres_stops_cleanly_soon_after_its_program_was_killed(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    program = start_program(place / "data", binaries)
+    program = start_program(each_data, binaries)
     _, supervisor, postmaster, _ = first_line(program).split()
     kill_all(program.pid)
     eventually(lambda: not is_running(int(postmaster)) and not is_running(int(supervisor)), 10)
     end(program)
-    assert cluster_state(place / "data", binaries) == "shut down"
+    assert cluster_state(each_data, binaries) == "shut down"
 
 
 def test_postgres_stops_cleanly_soon_after_its_supervisor_was_killed(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    server = EmbeddedServer(place / "data", binaries=binaries, settings=FAST)
+    server = EmbeddedServer(each_data, binaries=binaries, settings=FAST)
     server.start()
     postmaster = server.pid
     kill_all(server.supervisor_pid)
     server.stop()
     assert not is_running(postmaster)
-    assert cluster_state(place / "data", binaries) == "shut down"
+    assert cluster_state(each_data, binaries) == "shut down"
 
 
 def test_a_start_right_after_the_kill_waits_for_the_predecessor(data: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_start_right_after_the_kill_waits_for_the_predecessor(data: Path) -> N
     end(program)
 
 
-def test_a_killed_postmaster_is_started_again(place: Path, binaries: Path) -> None:
-    with EmbeddedServer(place / "data", binaries=binaries) as server:
+def test_a_killed_postmaster_is_started_again(each_data: Path, binaries: Path) -> None:
+    with EmbeddedServer(each_data, binaries=binaries) as server:
         sql(server, "CREATE TABLE kept AS SELECT 42 AS n")
         for _ in range(2):
             killed = server.pid

@@ -37,9 +37,9 @@ def test_data_survives_a_stop_and_a_start(place: Path, binaries: Path) -> None:
 
 
 async def test_the_url_works_with_asyncpg_and_holds_no_password(
-    place: Path, binaries: Path
+    each_data: Path, binaries: Path
 ) -> None:
-    with EmbeddedServer(place / "data", binaries=binaries, settings=FAST) as server:
+    with EmbeddedServer(each_data, binaries=binaries, settings=FAST) as server:
         password = server.passfile.read_text().strip().rpartition(":")[2]
         assert len(password) >= 32 and password not in server.url
         connection = await asyncpg.connect(server.url)
@@ -73,8 +73,8 @@ async def test_a_tcp_port_can_be_asked_for(data: Path, unused_tcp_port: int) -> 
         await connection.close()
 
 
-def test_the_settings_are_durable_and_in_utc(place: Path, binaries: Path) -> None:
-    with EmbeddedServer(place / "data", binaries=binaries) as server:
+def test_the_settings_are_durable_and_in_utc(each_data: Path, binaries: Path) -> None:
+    with EmbeddedServer(each_data, binaries=binaries) as server:
         for name in ("fsync", "synchronous_commit", "full_page_writes", "data_checksums"):
             assert sql(server, f"SHOW {name}") == "on"
         assert sql(server, "SHOW timezone") == "UTC"
@@ -159,15 +159,15 @@ def test_another_program_can_attach_and_its_stop_leaves_the_server_alone(data: P
     assert not other.attach()
 
 
-def test_ctrl_c_reaches_the_program_and_not_postgres(place: Path, binaries: Path) -> None:
-    program = start_program(place / "data", binaries)
+def test_ctrl_c_reaches_the_program_and_not_postgres(each_data: Path, binaries: Path) -> None:
+    program = start_program(each_data, binaries)
     word, _, postmaster, _ = first_line(program).split()
     assert word == "ready"
     os.killpg(program.pid, 2)
     output, _ = program.communicate(timeout=60)
     assert output == "interrupted\n"
     assert not is_running(int(postmaster))
-    logs = "".join(one.read_text() for one in (place / "data" / "log").glob("postgresql-*.log"))
+    logs = "".join(one.read_text() for one in (each_data / "log").glob("postgresql-*.log"))
     assert "received fast shutdown request" in logs and "database system is shut down" in logs
 
 

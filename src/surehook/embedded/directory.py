@@ -288,6 +288,8 @@ def _require_reachable(existing: Path, account: Account, wanted: Path) -> None:
         try:
             os.stat(f"{existing}/.")  # noqa: PTH116  # a Path would lose the dot, which is the point
             return
+        except NotADirectoryError:
+            return  # creating it will fail, and say so
         except PermissionError:
             pass
     raise UsageError(

@@ -21,6 +21,8 @@ from surehook.errors import Bug
 Returns = Literal["many", "one", "none"]
 
 _HEADER = re.compile(r"^-- name: (\w+) :(many|one|none)$", re.MULTILINE)
+# What was meant as a header: taken for a comment, its statement would run as part of the one above.
+_MISSPELT = re.compile(r"^--\s*name(?:\s*:.*|\s+\w+\s+:\w+)$", re.MULTILINE | re.IGNORECASE)
 # A parameter is :word; a cast is ::word, a slice or a time inside a literal has a digit or quote.
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
@@ -40,7 +42,7 @@ class Statement:
 
 
 def parse(content: str, source: str) -> dict[str, Statement]:
-    """The statements of one file by name; refuses duplicates and unnamed SQL."""
+    """The statements of one file by name; refuses duplicates, unnamed SQL and two in one."""
     pieces = _HEADER.split(content)
     if any(line and not line.startswith("--") for line in pieces[0].splitlines()):
         raise Bug(f"{source} has SQL before its first `-- name:` line.")
@@ -50,6 +52,13 @@ def parse(content: str, source: str) -> dict[str, Statement]:
             raise Bug(f"{source} defines {name} twice.")
         lines = (line for line in body.splitlines() if not line.lstrip().startswith("--"))
         text = "\n".join(lines).strip().removesuffix(";")
+        wrong = _MISSPELT.search(body)
+        if wrong:
+            raise Bug(f"{source}: `{wrong[0]}` is no `-- name: words :many|one|none`.")
+        if not text:
+            raise Bug(f"{source}: {name} is empty.")
+        if ";" in text:
+            raise Bug(f"{source}: {name} holds more than one statement.")
         parameters = tuple(dict.fromkeys(_PARAMETER.findall(text)))
         statements[name] = Statement(name, cast(Returns, returns), text, parameters)
     return statements

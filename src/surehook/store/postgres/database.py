@@ -115,9 +115,11 @@ class Session:
         self._known = known
 
     def _call(self, name: str, values: dict[str, object]) -> tuple[str, list[object]]:
+        if name not in self._known:
+            raise Bug(f"There is no statement {name} here; there are {', '.join(self._known)}.")
         text, parameters = self._known[name]
-        if len(values) != len(parameters):
-            raise Bug(f"{name} takes {parameters}, not {tuple(values)}")
+        if values.keys() != set(parameters):
+            raise Bug(f"{name} takes {parameters}, not {tuple(values)}.")
         return text, [values[parameter] for parameter in parameters]
 
     async def all(self, name: str, **values: object) -> Sequence[Row]:
