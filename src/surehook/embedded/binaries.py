@@ -107,22 +107,28 @@ def newest() -> Binaries:
     return max(found, key=lambda binaries: _sort_key(binaries.version))
 
 
-def publish_wheel(account: Account, major: int | None) -> None:
+def publish_wheel(account: Account, major: int | None, *, every: bool = False) -> None:
     """As root: copy the wheel's programs to where `account` can reach them, if nothing else can be.
 
-    Usually root's virtual environment lies below a home of mode 0700.
+    Usually root's virtual environment lies below a home of mode 0700. An upgrade needs `every`
+    version.
     """
     if not account.is_other:
         return
     with account.acting():
-        for binaries in candidates():
-            if major is None or binaries.major == major:
+        reachable = {binaries.major for binaries in candidates()}
+    if not every and (major in reachable or (major is None and reachable)):
+        return
+    home = _wheel_home()
+    for tree in WHEEL_TREES if home else ():
+        assert home is not None
+        original = inspect(home / tree / "bin")
+        if original is None or original.major in reachable:
+            continue
+        if every or major is None or original.major == major:
+            _copy_wheel(home, tree)
+            if not every:
                 return
-    for tree in WHEEL_TREES:
-        original = _wheel_home() and inspect(_wheel_home() / tree / "bin")  # type: ignore[operator]
-        if original and (major is None or original.major == major):
-            _copy_wheel(tree)
-            return
 
 
 def _named(named: Path, major: int | None) -> Binaries:
@@ -206,10 +212,8 @@ def _public_copy(home: Path, tree: str) -> Path:
     return PUBLIC_COPIES / f"{tree}-{version}"
 
 
-def _copy_wheel(tree: str) -> None:
+def _copy_wheel(home: Path, tree: str) -> None:
     """Copy beside the goal and rename: of several processes one wins, none sees half a tree."""
-    home = _wheel_home()
-    assert home is not None
     goal = _public_copy(home, tree)
     if goal.exists():
         return
