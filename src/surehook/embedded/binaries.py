@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import pwd
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from surehook.embedded.account import Account
@@ -131,13 +133,27 @@ def publish_wheel(account: Account, major: int | None, *, every: bool = False) -
                 return
 
 
+def reachable(named: Path, account: Account) -> Path:
+    """The folder; or, as root, a public copy if it is the wheel's and closed to `account`."""
+    home = _wheel_home()
+    for tree in WHEEL_TREES if home and account.is_other else ():
+        assert home is not None
+        if named.resolve() not in ((home / tree).resolve(), (home / tree / "bin").resolve()):
+            continue
+        with account.acting():
+            if inspect(home / tree / "bin"):
+                return named
+        _copy_wheel(home, tree)
+        return _public_copy(home, tree) / WHEEL / tree / "bin"
+    return named
+
+
 def _named(named: Path, major: int | None) -> Binaries:
-    directory = named / "bin" if (named / "bin" / "postgres").exists() else named
-    binaries = inspect(directory.resolve())
+    binaries = inspect(named / "bin") or inspect(named)
     if binaries is None:
         raise UsageError(
-            f"{named} does not hold the PostgreSQL programs ({', '.join(NEEDED)}),"
-            " or they cannot be run.",
+            f"{named} does not hold the PostgreSQL programs ({', '.join(NEEDED)}), or the account"
+            f" {pwd.getpwuid(os.geteuid()).pw_name!r} cannot run them.",
             "Name the folder in which `postgres` lies.",
         )
     if binaries.major < OLDEST_MAJOR:
@@ -191,7 +207,9 @@ def _system_directories() -> Iterator[Path]:
             yield Path(answer.stdout.strip())
 
 
+@cache
 def _wheel_home() -> Path | None:
+    """Asked while still root, and kept: the account cannot see a wheel in root's home at all."""
     spec = importlib.util.find_spec(WHEEL)
     return Path(spec.origin).parent if spec and spec.origin else None
 
@@ -205,6 +223,7 @@ def _wheel_directories() -> Iterator[Path]:
         yield _public_copy(home, tree) / WHEEL / tree / "bin"
 
 
+@cache
 def _public_copy(home: Path, tree: str) -> Path:
     # The wheel's version is part of the name, so that a newer wheel gets a copy of its own.
     info = next(home.parent.glob(f"{WHEEL}-*.dist-info"), None)

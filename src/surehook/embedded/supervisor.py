@@ -76,6 +76,15 @@ class Supervisor:
         self._binaries: programs.Binaries | None = None
         self._socket_directory = Path()
 
+    def work(self) -> dict[str, object]:
+        """Do what was ordered up to the point where the answer is known."""
+        try:
+            return self.upgrade() if self._order.upgrade else asdict(self.start())
+        except OSError as error:  # a full disk, a read-only file system, a limit
+            raise EmbeddedServerError(
+                f"The embedded server on {self._data.path} cannot be started: {error}."
+            ) from error
+
     # --- start -------------------------------------------------------------------------------
 
     def start(self) -> Running:
@@ -110,6 +119,8 @@ class Supervisor:
         self._listen_to_signals()
         account = server_account(self._data.path)
         self._data.prepare(account)
+        if self._named is not None:
+            self._named = programs.reachable(self._named, account)
         if self._named is None or self._order.upgrade:
             programs.publish_wheel(account, self._data.major, every=self._order.upgrade)
         account.become()
@@ -341,7 +352,7 @@ def main() -> int:
     supervisor = Supervisor(order)
     try:
         try:
-            answer = supervisor.upgrade() if order.upgrade else asdict(supervisor.start())
+            answer = supervisor.work()
         except SurehookError as error:
             supervisor.stop()
             report({"error": error.message, "advice": error.advice, "kind": type(error).__name__})
