@@ -117,11 +117,11 @@ def publish_wheel(account: Account, major: int | None, *, every: bool = False) -
     """
     if not account.is_other:
         return
+    home = _locate_wheel()
     with account.acting():
         reachable = {binaries.major for binaries in candidates()}
     if not every and (major in reachable or (major is None and reachable)):
         return
-    home = _wheel_home()
     for tree in WHEEL_TREES if home else ():
         assert home is not None
         original = inspect(home / tree / "bin")
@@ -135,7 +135,7 @@ def publish_wheel(account: Account, major: int | None, *, every: bool = False) -
 
 def reachable(named: Path, account: Account) -> Path:
     """The folder; or, as root, a public copy if it is the wheel's and closed to `account`."""
-    home = _wheel_home()
+    home = _locate_wheel()
     for tree in WHEEL_TREES if home and account.is_other else ():
         assert home is not None
         if named.resolve() not in ((home / tree).resolve(), (home / tree / "bin").resolve()):
@@ -207,9 +207,14 @@ def _system_directories() -> Iterator[Path]:
             yield Path(answer.stdout.strip())
 
 
+def _locate_wheel() -> Path | None:
+    """Ask while still root, and keep the answers: the account cannot look into root's home."""
+    _ = list(_wheel_directories())
+    return _wheel_home()
+
+
 @cache
 def _wheel_home() -> Path | None:
-    """Asked while still root, and kept: the account cannot see a wheel in root's home at all."""
     spec = importlib.util.find_spec(WHEEL)
     return Path(spec.origin).parent if spec and spec.origin else None
 
