@@ -18,6 +18,7 @@ import random
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar
 
 from surehook import observe
@@ -155,7 +156,7 @@ class Orchestrator(Component):
 
     async def _apply(self, bucket: _Bucket) -> float:
         """Results of ended jobs; returns the rest until the next look."""
-        hinted = list(bucket.results)[: self._batch]
+        hinted = list(islice(bucket.results, self._batch))
         if hinted:
             await self._apply_hinted(bucket, hinted)
             # Those that came too early wait for the other half of their creation.

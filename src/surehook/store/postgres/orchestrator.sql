@@ -77,7 +77,8 @@ FOR UPDATE OF o SKIP LOCKED;
 -- A second statement after the locks, so that its snapshot sees every job that the locks' former
 -- holders committed: the cap is exact. Per subscription first attempts and retries take turns.
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
--- a saga comes back without a job_id and is started all the same.
+-- a saga comes back without a job_id (and then so does every other one, a second time: telling them
+-- apart here would cost more) and is started all the same.
 WITH picked AS MATERIALIZED (
     SELECT take.id, take.next_attempt_at, take.event_id, room.subscription_id
     FROM (
@@ -120,13 +121,12 @@ WITH picked AS MATERIALIZED (
     INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_id, bucket)
     SELECT id, next_attempt_at, event_id, subscription_id, :bucket FROM picked
     ON CONFLICT DO NOTHING
-    RETURNING saga_id, id
+    RETURNING saga_id, attempt_at, event_id, subscription_id, id
 )
-SELECT id AS saga_id, next_attempt_at AS attempt_at, event_id, subscription_id,
-    NULL::bigint AS job_id
-FROM picked
+SELECT saga_id, attempt_at, event_id, subscription_id, id AS job_id FROM created
 UNION ALL
-SELECT saga_id, NULL, NULL, NULL, id FROM created;
+SELECT id, next_attempt_at, event_id, subscription_id, NULL FROM picked
+WHERE (SELECT count(*) FROM created) < (SELECT count(*) FROM picked);
 
 -- name: spend_rate :none
 -- Token bucket: refilled at the subscription's rate, one token per created job.
@@ -139,7 +139,7 @@ FROM unnest(:subscription_ids::bigint[], :spent::bigint[]) AS given (subscriptio
 JOIN subscriptions s ON s.id = given.subscription_id AND s.rate_limit_per_second IS NOT NULL
 WHERE o.subscription_id = given.subscription_id;
 
--- name: start_sagas :many
+-- name: start_sagas :none
 UPDATE webhook_delivery_sagas s
 SET status = 'InProgress', updated_at = surehook_now()
 FROM (
@@ -149,8 +149,7 @@ FROM (
 ) AS given
 WHERE s.id = given.id AND s.bucket = given.bucket
   AND (s.next_attempt_at = given.attempt_at) IS TRUE
-  AND (s.status IN ('Pending', 'PendingRetry')) IS TRUE
-RETURNING s.id;
+  AND (s.status IN ('Pending', 'PendingRetry')) IS TRUE;
 
 -- name: apply_results :many
 -- The same job result only once: the saga must still be InProgress with that attempt. In bulk what
