@@ -4,54 +4,48 @@
 -- As many as there are free slots, and no more payload than there is room for (the first always).
 -- Jobs that once outlived their lease are left to lease_suspect_job.
 WITH picked AS MATERIALIZED (
-    SELECT id, event_id, bucket FROM webhook_delivery_jobs
+    SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
     WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
     ORDER BY lease_until, id LIMIT :count
     FOR UPDATE SKIP LOCKED
-), sized AS MATERIALIZED (
-    SELECT p.id, p.bucket, sum(pg_column_size(e.payload)) OVER (ORDER BY p.id
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+), filled AS MATERIALIZED (
+    SELECT p.id, p.bucket, e.event_type, e.payload, s.callback_url,
+        s.active AND s.verified AS deliverable, s.request_timeout_seconds, s.custom_headers,
+        sum(pg_column_size(e.payload)) OVER (ORDER BY p.id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
     FROM picked p
     JOIN events e ON e.id = p.event_id AND e.bucket = p.bucket
-), leased AS (
-    UPDATE webhook_delivery_jobs j
-    SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
-        lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
-        started_at = surehook_now()
-    FROM sized
-    WHERE j.id = sized.id AND j.bucket = sized.bucket
-      AND COALESCE(sized.bytes_before, 0) < :bytes::bigint
-    RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.lease_until,
-        j.bucket
+    JOIN subscriptions s ON s.id = p.subscription_id
 )
-SELECT l.id, l.saga_id, l.event_id, l.subscription_id, l.lease_resets, surehook_now() AS leased_at,
-    l.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified AS deliverable,
-    s.request_timeout_seconds, s.custom_headers
-FROM leased l
-JOIN events e ON e.id = l.event_id AND e.bucket = l.bucket
-JOIN subscriptions s ON s.id = l.subscription_id;
+UPDATE webhook_delivery_jobs j
+SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+    lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
+    started_at = surehook_now()
+FROM filled f
+WHERE j.id = f.id AND j.bucket = f.bucket AND COALESCE(f.bytes_before, 0) < :bytes::bigint
+RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
+    j.lease_until, f.event_type, f.payload, f.callback_url, f.deliverable,
+    f.request_timeout_seconds, f.custom_headers;
 
 -- name: lease_suspect_job :many
 -- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
-WITH leased AS (
-    UPDATE webhook_delivery_jobs j
-    SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
-        lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
-        started_at = surehook_now()
-    WHERE j.bucket = :bucket AND j.id = (
-        SELECT id FROM webhook_delivery_jobs
-        WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
-        ORDER BY lease_until, id LIMIT 1
-        FOR UPDATE SKIP LOCKED)
-    RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.lease_until,
-        j.bucket
+WITH picked AS MATERIALIZED (
+    SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
+    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
+    ORDER BY lease_until, id LIMIT 1
+    FOR UPDATE SKIP LOCKED
 )
-SELECT l.id, l.saga_id, l.event_id, l.subscription_id, l.lease_resets, surehook_now() AS leased_at,
-    l.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified AS deliverable,
-    s.request_timeout_seconds, s.custom_headers
-FROM leased l
-JOIN events e ON e.id = l.event_id AND e.bucket = l.bucket
-JOIN subscriptions s ON s.id = l.subscription_id;
+UPDATE webhook_delivery_jobs j
+SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+    lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
+    started_at = surehook_now()
+FROM picked p
+JOIN events e ON e.id = p.event_id AND e.bucket = p.bucket
+JOIN subscriptions s ON s.id = p.subscription_id
+WHERE j.id = p.id AND j.bucket = p.bucket
+RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
+    j.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified,
+    s.request_timeout_seconds, s.custom_headers;
 
 -- name: live_secrets :many
 -- Every secret that still signs: during a rotation there are several.
