@@ -20,6 +20,10 @@ JobId = NewType("JobId", int)
 DeadLetterId = NewType("DeadLetterId", int)
 Bucket = NewType("Bucket", int)
 
+# Where a sealed text belongs: it opens nowhere else.
+SIGNING_PLACE = "subscription_secrets"
+HEADERS_PLACE = "custom_headers"
+
 
 def correlation_id(event_id: int) -> str:
     """The name under which one event is followed through every log."""

@@ -27,9 +27,8 @@ from surehook.delivery.signature import (
     parse_secret,
 )
 from surehook.delivery.url import UrlRefused, parse_callback_url
-from surehook.errors import AnswerIsNo, UsageError
-from surehook.pipeline.requests import HEADERS_PLACE, SIGNING_PLACE
-from surehook.records import Subscription
+from surehook.errors import FieldRefused, NotFound
+from surehook.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
 from surehook.store.postgres.subscriptions import Settings, SubscriptionStore
 
 EVENT_TYPE = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
@@ -43,18 +42,6 @@ _HEADERS_TAKEN = re.compile(
     r"|user-agent|accept-encoding|proxy-.*|cookie",
     re.IGNORECASE,
 )
-
-
-class FieldRefused(UsageError):
-    """A value is not acceptable; `field` says which."""
-
-    def __init__(self, field: str, message: str, advice: str = "") -> None:
-        super().__init__(message, advice)
-        self.field = field
-
-
-class NoSuchSubscription(AnswerIsNo):
-    """There is none with this id, or it belongs to another tenant."""
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -118,7 +105,7 @@ class Subscriptions:
     async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription:
         found = await self._store.read(subscription_id, tenant)
         if found is None:
-            raise NoSuchSubscription(f"There is no subscription {subscription_id}.")
+            raise NotFound(f"There is no subscription {subscription_id}.")
         return found
 
     async def update(

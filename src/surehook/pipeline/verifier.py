@@ -26,13 +26,11 @@ from surehook.delivery.challenge import (
 )
 from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import parse_secret, signed_headers
-from surehook.errors import AnswerIsNo
+from surehook.errors import FieldRefused, NotFound
 from surehook.pipeline.hints import Channel, Hints
-from surehook.pipeline.requests import SIGNING_PLACE
 from surehook.pipeline.service import Component
-from surehook.pipeline.subscriptions import FieldRefused, NoSuchSubscription
 from surehook.receive import VERIFICATION_TYPE
-from surehook.records import Verification
+from surehook.records import SIGNING_PLACE, Verification
 from surehook.store.postgres.verifier import Challenge, VerifierStore
 
 LIFETIME_SECONDS = 15 * 60.0
@@ -58,14 +56,14 @@ class Verifications:
             subscription_id, tenant, new_challenge(), new_code(), LIFETIME_SECONDS
         )
         if made is None:
-            raise NoSuchSubscription(f"There is no subscription {subscription_id}.")
+            raise NotFound(f"There is no subscription {subscription_id}.")
         self._hints.tell(Channel.CHALLENGES, 0)
         return await self.read(made)
 
     async def read(self, number: int) -> Verification:
         found = await self._store.read(number)
         if found is None:
-            raise AnswerIsNo(f"There is no verification {number}.")
+            raise NotFound(f"There is no verification {number}.")
         return found
 
     async def tried(self, number: int, seconds: float) -> Verification:
