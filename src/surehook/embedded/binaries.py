@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import pwd
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from surehook.embedded.account import Account
@@ -107,31 +109,51 @@ def newest() -> Binaries:
     return max(found, key=lambda binaries: _sort_key(binaries.version))
 
 
-def publish_wheel(account: Account, major: int | None) -> None:
+def publish_wheel(account: Account, major: int | None, *, every: bool = False) -> None:
     """As root: copy the wheel's programs to where `account` can reach them, if nothing else can be.
 
-    Usually root's virtual environment lies below a home of mode 0700.
+    Usually root's virtual environment lies below a home of mode 0700. An upgrade needs `every`
+    version.
     """
     if not account.is_other:
         return
+    home = _locate_wheel()
     with account.acting():
-        for binaries in candidates():
-            if major is None or binaries.major == major:
+        reachable = {binaries.major for binaries in candidates()}
+    if not every and (major in reachable or (major is None and reachable)):
+        return
+    for tree in WHEEL_TREES if home else ():
+        assert home is not None
+        original = inspect(home / tree / "bin")
+        if original is None or original.major in reachable:
+            continue
+        if every or major is None or original.major == major:
+            _copy_wheel(home, tree)
+            if not every:
                 return
-    for tree in WHEEL_TREES:
-        original = _wheel_home() and inspect(_wheel_home() / tree / "bin")  # type: ignore[operator]
-        if original and (major is None or original.major == major):
-            _copy_wheel(tree)
-            return
+
+
+def reachable(named: Path, account: Account) -> Path:
+    """The folder; or, as root, a public copy if it is the wheel's and closed to `account`."""
+    home = _locate_wheel()
+    for tree in WHEEL_TREES if home and account.is_other else ():
+        assert home is not None
+        if named.resolve() not in ((home / tree).resolve(), (home / tree / "bin").resolve()):
+            continue
+        with account.acting():
+            if inspect(home / tree / "bin"):
+                return named
+        _copy_wheel(home, tree)
+        return _public_copy(home, tree) / WHEEL / tree / "bin"
+    return named
 
 
 def _named(named: Path, major: int | None) -> Binaries:
-    directory = named / "bin" if (named / "bin" / "postgres").exists() else named
-    binaries = inspect(directory.resolve())
+    binaries = inspect(named / "bin") or inspect(named)
     if binaries is None:
         raise UsageError(
-            f"{named} does not hold the PostgreSQL programs ({', '.join(NEEDED)}),"
-            " or they cannot be run.",
+            f"{named} does not hold the PostgreSQL programs ({', '.join(NEEDED)}), or the account"
+            f" {pwd.getpwuid(os.geteuid()).pw_name!r} cannot run them.",
             "Name the folder in which `postgres` lies.",
         )
     if binaries.major < OLDEST_MAJOR:
@@ -185,6 +207,13 @@ def _system_directories() -> Iterator[Path]:
             yield Path(answer.stdout.strip())
 
 
+def _locate_wheel() -> Path | None:
+    """Ask while still root, and keep the answers: the account cannot look into root's home."""
+    _ = list(_wheel_directories())
+    return _wheel_home()
+
+
+@cache
 def _wheel_home() -> Path | None:
     spec = importlib.util.find_spec(WHEEL)
     return Path(spec.origin).parent if spec and spec.origin else None
@@ -199,6 +228,7 @@ def _wheel_directories() -> Iterator[Path]:
         yield _public_copy(home, tree) / WHEEL / tree / "bin"
 
 
+@cache
 def _public_copy(home: Path, tree: str) -> Path:
     # The wheel's version is part of the name, so that a newer wheel gets a copy of its own.
     info = next(home.parent.glob(f"{WHEEL}-*.dist-info"), None)
@@ -206,10 +236,8 @@ def _public_copy(home: Path, tree: str) -> Path:
     return PUBLIC_COPIES / f"{tree}-{version}"
 
 
-def _copy_wheel(tree: str) -> None:
+def _copy_wheel(home: Path, tree: str) -> None:
     """Copy beside the goal and rename: of several processes one wins, none sees half a tree."""
-    home = _wheel_home()
-    assert home is not None
     goal = _public_copy(home, tree)
     if goal.exists():
         return

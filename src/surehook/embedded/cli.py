@@ -128,14 +128,33 @@ def psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> None:
     sys.exit(code)
 
 
-def _run_psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> int:
-    ours = {"PGPASSFILE": str(server.passfile)}
+@db.command(help="Move the data to the newest PostgreSQL at hand; the old data is kept beside.")
+@_with_server
+def upgrade(server: EmbeddedServer) -> None:
+    old, new, kept = server.upgrade()
+    if old == new:
+        click.echo(f"nothing to do: {old} is the newest PostgreSQL here")
+        return
+    with server:
+        # Older versions do not take the planner's statistics along.
+        analyze = [str(server.binaries / "vacuumdb"), "--all", "--analyze-only", "--quiet"]
+        analyze += ["--maintenance-db", server.url]
+        subprocess.run(analyze, env=_client_environment(server), check=False)
+    click.echo(f"upgraded from {old} to {new}; when content, remove {kept}")
+
+
+def _client_environment(server: EmbeddedServer) -> dict[str, str]:
+    """Without variables that would lead a client of PostgreSQL elsewhere."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return inherited | {"PGPASSFILE": str(server.passfile)}
+
+
+def _run_psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> int:
     # Ctrl-C is for psql: it ends the query, not the session and not this command.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         command = [str(server.binaries / "psql"), "-d", server.url, *arguments]
-        return subprocess.run(command, env=inherited | ours, check=False).returncode
+        return subprocess.run(command, env=_client_environment(server), check=False).returncode
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -18,7 +18,7 @@ from surehook.embedded.binaries import Binaries
 from surehook.embedded.directory import DATABASE, OWNER, DataDirectory, sync_directory
 from surehook.errors import EmbeddedServerError
 
-_DRAFT = "postgres.new-"
+DRAFT = "postgres.new-"
 
 
 def clean_environment() -> dict[str, str]:
@@ -28,7 +28,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def discard_drafts(data: DataDirectory) -> None:
-    for draft in data.path.glob(f"{_DRAFT}*"):
+    for draft in data.path.glob(f"{DRAFT}*"):
         if draft.is_dir():
             shutil.rmtree(draft)
         else:
@@ -55,7 +55,7 @@ def create_cluster(data: DataDirectory, binaries: Binaries, *, durable: bool) ->
 
 def make_draft(data: DataDirectory, binaries: Binaries) -> Path:
     """An initialised cluster under a passing name, not flushed to disk."""
-    draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=data.path))
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=data.path))
     password = draft.with_name(f"{draft.name}-password")
     password.touch(mode=0o600)
     password.write_text(data.owner_password())

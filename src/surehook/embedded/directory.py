@@ -75,6 +75,7 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path))  # noqa: PTH100  # keeps symbolic links as named
         self.cluster = self.path / "postgres"
+        self.upgraded = self.path / "postgres.upgraded"  # for a moment, in an upgrade
         self.log = self.path / "log"
         self.passfile = self.path / "passfile"
         self.lock_file = self.path / "lock"
@@ -83,10 +84,10 @@ class DataDirectory:
     @property
     def major(self) -> int | None:
         """The major version that wrote the cluster, None before there is one."""
-        try:
-            return int((self.cluster / "PG_VERSION").read_text().strip())
-        except FileNotFoundError:
-            return None
+        for cluster in (self.cluster, self.upgraded):
+            with contextlib.suppress(FileNotFoundError):
+                return int((cluster / "PG_VERSION").read_text().strip())
+        return None
 
     def prepare(self, account: Account) -> None:
         """Create the directory for this account, or refuse one that it cannot use."""

@@ -6,6 +6,7 @@ and log/start.log. The process is a direct child and is reaped here.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -129,7 +130,8 @@ def stop_orphan(data: DataDirectory, seconds: float) -> None:
     asked = False
     while running and is_postmaster_of(running.postmaster, data.cluster):
         if not asked:
-            os.kill(running.postmaster, signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(running.postmaster, signal.SIGINT)
             asked = True
         if time.monotonic() > deadline:
             return

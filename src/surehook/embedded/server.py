@@ -128,6 +128,17 @@ class EmbeddedServer:
             stop_orphan(self._data, FAST_STOP_SECONDS_MAX)
         self._supervisor = None
 
+    def upgrade(self) -> tuple[str, str, str]:
+        """Move the data to the newest PostgreSQL at hand (or the binaries given), with no server
+        running. Returns the old version, the new one, and where the old data is kept."""
+        process = spawn(replace(self._order, parent=os.getpid(), upgrade=True))
+        try:
+            said = wait_until_ready(process)
+        finally:
+            process.terminate()
+            process.wait()
+        return str(said["old"]), str(said["new"]), str(said["kept"])
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -229,7 +240,7 @@ def _spawn_and_wait(order: Order) -> subprocess.Popen[bytes]:
     return process
 
 
-def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(process: subprocess.Popen[bytes]) -> dict[str, object]:
     """Read the supervisor's one line and raise what it says went wrong."""
     assert process.stdout is not None
     with process.stdout as answer:
@@ -238,13 +249,14 @@ def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
         raise EmbeddedServerError(
             f"The supervisor of the embedded server ended without a word (exit {process.wait()})."
         )
-    said = json.loads(line)
+    said: dict[str, object] = json.loads(line)
     if "error" in said:
         process.wait()
         kind: type[SurehookError] = (
             UsageError if said["kind"] in ("UsageError", "ConfigError") else EmbeddedServerError
         )
-        raise kind(said["error"], said["advice"])
+        raise kind(str(said["error"]), str(said["advice"]))
+    return said
 
 
 def _own_command() -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 
 from surehook.embedded import binaries as programs
-from surehook.embedded import cluster
+from surehook.embedded import cluster, upgrade
 from surehook.embedded.account import server_account
 from surehook.embedded.directory import (
     DataDirectory,
@@ -38,7 +38,7 @@ from surehook.embedded.directory import (
     write_record,
 )
 from surehook.embedded.postmaster import Postmaster
-from surehook.errors import EmbeddedServerError, SurehookError
+from surehook.errors import EmbeddedServerError, SurehookError, UsageError
 
 PREDECESSOR_SECONDS_MAX = 30.0
 FAST_STOP_SECONDS_MAX = 60.0
@@ -60,6 +60,7 @@ class Order:
     binaries: str | None = None
     tcp_port: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    upgrade: bool = False  # do this instead, and end
 
 
 class Supervisor:
@@ -75,30 +76,67 @@ class Supervisor:
         self._binaries: programs.Binaries | None = None
         self._socket_directory = Path()
 
+    def work(self) -> dict[str, object]:
+        """Do what was ordered up to the point where the answer is known."""
+        try:
+            return self.upgrade() if self._order.upgrade else asdict(self.start())
+        except OSError as error:  # a full disk, a read-only file system, a limit
+            raise EmbeddedServerError(
+                f"The embedded server on {self._data.path} cannot be started: {error}."
+            ) from error
+
     # --- start -------------------------------------------------------------------------------
 
     def start(self) -> Running:
         """Everything up to a server that accepts connections."""
+        self._enter()
+        self._binaries = programs.choose(self._data.major, self._named)
+        if self._data.major is None:
+            durable = self._order.settings.get("fsync", "on") == "on"
+            cluster.create_cluster(self._data, self._binaries, durable=durable)
+        self._run_postmaster(self._binaries)
+        return self._announce()
+
+    def upgrade(self) -> dict[str, object]:
+        """Move the cluster to the newest programs, or to those named; says from what to what."""
+        self._enter()
+        if self._data.major is None:
+            raise UsageError(f"There is no database in {self._data.path} to upgrade.")
+        old = programs.choose(self._data.major)
+        new = programs.choose(None, self._named) if self._named else programs.newest()
+        if new.major <= old.major:
+            return {"old": old.version, "new": old.version, "kept": ""}
+        upgrade.require_space(self._data)
+        # pg_upgrade wants a cluster that was stopped cleanly: recover it from whatever happened.
+        self._run_postmaster(old)
+        self._stop_postmaster()
+        kept = upgrade.upgrade(self._data, old, new, self._socket_directory)
+        self._say(f"upgraded from {old.version} to {new.version}; the old data is in {kept}")
+        return {"old": old.version, "new": new.version, "kept": str(kept)}
+
+    def _enter(self) -> None:
+        """From the first signal handler to the lock: the part that may begin as root."""
         self._listen_to_signals()
         account = server_account(self._data.path)
         self._data.prepare(account)
-        if self._named is None:
-            programs.publish_wheel(account, self._data.major)
+        if self._named is not None:
+            self._named = programs.reachable(self._named, account)
+        if self._named is None or self._order.upgrade:
+            programs.publish_wheel(account, self._data.major, every=self._order.upgrade)
         account.become()
         os.umask(0o077)
         os.chdir("/")
         self._open_log()
         self._take_lock()
-        self._binaries = programs.choose(self._data.major, self._named)
+        upgrade.finish(self._data)
         cluster.discard_drafts(self._data)
-        if self._data.major is None:
-            durable = self._order.settings.get("fsync", "on") == "on"
-            cluster.create_cluster(self._data, self._binaries, durable=durable)
+
+    def _run_postmaster(self, binaries: programs.Binaries) -> None:
         self._data.require_secrets()
         self._socket_directory = self._data.socket_directory()
         self._postmaster = Postmaster(
             self._data,
-            self._binaries,
+            binaries,
             self._socket_directory,
             self._order.tcp_port,
             self._order.settings,
@@ -106,7 +144,6 @@ class Supervisor:
         self._end_orphan()
         self._postmaster.configure()
         self._start_postmaster()
-        return self._announce()
 
     def _listen_to_signals(self) -> None:
         os.set_blocking(self._waker, False)
@@ -240,16 +277,7 @@ class Supervisor:
         """Fast shutdown with a checkpoint; if that takes too long, without (recovery follows)."""
         if self._lock is not None and self._holder is not None:
             write_record(self._lock, replace(self._holder, stopping=True))
-        if self._postmaster is not None:
-            for number, patience in (
-                (signal.SIGINT, FAST_STOP_SECONDS_MAX),
-                (signal.SIGQUIT, 10.0),
-                (signal.SIGKILL, 10.0),
-            ):
-                self._postmaster.signal(number)
-                if self._ended_within(patience):
-                    break
-                self._say(f"PostgreSQL did not end within {patience:g} s of {number.name}")
+        self._stop_postmaster()
         if self._lock is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._data.state_file.unlink()
@@ -257,6 +285,19 @@ class Supervisor:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
+
+    def _stop_postmaster(self) -> None:
+        if self._postmaster is None:
+            return
+        for number, patience in (
+            (signal.SIGINT, FAST_STOP_SECONDS_MAX),
+            (signal.SIGQUIT, 10.0),
+            (signal.SIGKILL, 10.0),
+        ):
+            self._postmaster.signal(number)
+            if self._ended_within(patience):
+                return
+            self._say(f"PostgreSQL did not end within {patience:g} s of {number.name}")
 
     def _ended_within(self, seconds: float) -> bool:
         assert self._postmaster is not None
@@ -307,16 +348,20 @@ def report(message: dict[str, object]) -> None:
 
 
 def main() -> int:
-    supervisor = Supervisor(Order(**json.loads(sys.argv[1])))
+    order = Order(**json.loads(sys.argv[1]))
+    supervisor = Supervisor(order)
     try:
         try:
-            running = supervisor.start()
+            answer = supervisor.work()
         except SurehookError as error:
             supervisor.stop()
             report({"error": error.message, "advice": error.advice, "kind": type(error).__name__})
             return error.exit_code
-        report(asdict(running))
-        supervisor.watch()
+        if order.upgrade:
+            supervisor.stop()
+        report(answer)
+        if not order.upgrade:
+            supervisor.watch()
     finally:
         supervisor.stop()
     return 0
