@@ -97,6 +97,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
     callback_url: str
     deliverable: bool  # active and verified when the lease was taken
     request_timeout_seconds: float | None
+    custom_headers: str | None  # sealed
 
 
 class JobReport(msgspec.Struct, frozen=True):

@@ -45,6 +45,8 @@ _RESERVED = frozenset(
     )
 )
 _REMEMBERED = 8192
+# One timer for all exchanges: a timer each would cost more than parsing the answer.
+_TICK_SECONDS = 0.05
 
 
 class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +85,12 @@ class HttpsSender:
         self._loop = asyncio.get_running_loop()
         self._resolver.start()
         self._pool.start()
+        self._ticker = self._loop.call_later(_TICK_SECONDS, self._tick)
 
     async def close(self) -> None:
         """Close every connection; attempts under way end at once with a truthful outcome."""
         self._closed = True
+        self._ticker.cancel()
         for timeout in self._dialing:
             timeout.reschedule(self._loop.time())
         for connection in list(self._busy):
@@ -144,6 +148,12 @@ class HttpsSender:
         else:
             connection.abort()
         return outcome
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        for connection in [each for each in self._busy if each.deadline <= now]:
+            connection.expire()
+        self._ticker = self._loop.call_later(_TICK_SECONDS, self._tick)
 
     def _target(self, text: str) -> _Target:
         try:

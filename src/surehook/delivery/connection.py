@@ -38,6 +38,9 @@ MAX_HEAD_BYTES = 32 * 1024
 MAX_BODY_BYTES = 64 * 1024
 MAX_FRAMING_BYTES = 32 * 1024  # chunk sizes, chunk extensions and trailers
 MAX_INTERIM_ANSWERS = 8
+# A refusal may come before a large body was read, and no transport tells how much of it has left:
+# after one, a request beyond this size ends the connection.
+MAX_UNSENT_BYTES = 64 * 1024
 
 _NOTED = frozenset(
     (b"retry-after", b"date", b"keep-alive", b"content-length", b"transfer-encoding")
@@ -58,6 +61,7 @@ class Connection(asyncio.Protocol):
         "_final",
         "_head_bytes",
         "_interim",
+        "_large",
         "_lost",
         "_noise",
         "_noted",
@@ -70,8 +74,9 @@ class Connection(asyncio.Protocol):
         "_waiter",
         "_willing",
         "born",
+        "deadline",
+        "expires",
         "idle_limit",
-        "idle_since",
         "loop",
         "on_idle_end",
         "origin",
@@ -84,7 +89,8 @@ class Connection(asyncio.Protocol):
         self.loop = loop
         self.origin = origin
         self.born = loop.time()
-        self.idle_since = 0.0
+        self.deadline = 0.0
+        self.expires = 0.0
         self.idle_limit = float("inf")
         self.reusable = False
         self.on_idle_end: Callable[[Connection], None] | None = None
@@ -95,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[Outcome] | None = None
         self._lost = False
         self._noise = False
+        self._large = False
         self._begin()
 
     def _begin(self) -> None:
@@ -122,21 +129,25 @@ class Connection(asyncio.Protocol):
         return not self._poll.poll(0)
 
     async def exchange(self, payload: bytes, deadline: float) -> Outcome:
-        """Write the request, wait for the outcome; the deadline is the loop's time."""
+        """Write the request, wait for the outcome; the sender calls expire() at the deadline."""
         if self._lost or self._noise or self._transport is None:
             return Outcome(None, _BROKEN, detail="the endpoint spoke or left first", sent=False)
         self._begin()
         waiter: asyncio.Future[Outcome] = self.loop.create_future()
         self._waiter = waiter
-        timer = self.loop.call_at(deadline, self._expire)
+        self._large = len(payload) > MAX_UNSENT_BYTES
+        self.deadline = deadline
         try:
             self._transport.write(payload)
             return await waiter
         except asyncio.CancelledError:
             self.abort()
             raise
-        finally:
-            timer.cancel()
+
+    def expire(self) -> None:
+        """The deadline has passed: end the exchange that is under way."""
+        self._fail(ErrorCode.TIMEOUT, self._progress())
+        self.abort()
 
     def close(self) -> None:
         """Say goodbye (close_notify) and go."""
@@ -272,10 +283,6 @@ class Connection(asyncio.Protocol):
         if self.on_idle_end is not None:
             self.on_idle_end(self)
 
-    def _expire(self) -> None:
-        self._fail(ErrorCode.TIMEOUT, self._progress())
-        self.abort()
-
     def _progress(self) -> str:
         if self._final:
             return "the body of the answer did not end in time"
@@ -300,15 +307,17 @@ class Connection(asyncio.Protocol):
     def _succeed(self) -> None:
         """A complete answer of any status; the pool looks at `reusable` next."""
         waiter, self._waiter = self._waiter, None
+        code = error_of_status(self._status)
         self.reusable = (
             self._willing
             and not self._noise
+            and code is not _BROKEN
+            and (code is None or not self._large)
             and self._transport is not None
             and self._transport.get_write_buffer_size() == 0
         )
         if (hint := self._noted.get(b"keep-alive")) and (match := _KEEP_ALIVE_TIMEOUT.search(hint)):
             self.idle_limit = max(0.0, int(match[1]) - 1.0)
-        code = error_of_status(self._status)
         if waiter is not None and not waiter.done():
             waiter.set_result(
                 Outcome(

@@ -132,6 +132,14 @@ class ErrorCode(StrEnum):
         "sent.",
         "Activate and verify the subscription, then requeue its dead letters in one call.",
     )
+    SECRET_UNAVAILABLE = (
+        "SECRET_UNAVAILABLE",
+        False,
+        "The subscription has no live secret, or its secret does not open with this worker's "
+        "encryption key. Nothing was sent, because it could not be signed.",
+        "Give every worker the SUREHOOK_ENCRYPTION_KEY that the secret was stored with, or rotate "
+        "the subscription's secret.",
+    )
     LEASE_EXPIRED = (
         "LEASE_EXPIRED",
         False,

@@ -60,37 +60,33 @@ class Pool:
         while kept:
             connection = kept.pop()
             del self._idle[connection]
-            if self._young(connection, now) and connection.silent():
-                if not kept:
-                    del self._by_origin[origin]
+            if now < connection.expires and connection.silent():
                 return connection
             connection.abort()
-        del self._by_origin[origin]
         return None
 
     def give(self, connection: Connection) -> None:
-        """Keep it if it may serve again, else close it."""
-        connection.idle_since = now = self._loop.time()
-        kept = self._by_origin.setdefault(connection.origin, [])
-        if not self._young(connection, now):
-            connection.close()
-        else:
-            kept.append(connection)
-            self._idle[connection] = None
-            connection.on_idle_end = self._drop
-        if len(kept) > self._limits.per_origin:
-            self._retire(kept[0])
-        elif len(self._idle) > self._limits.total:
-            self._retire(next(iter(self._idle)))
-        elif not kept:
-            del self._by_origin[connection.origin]
-
-    def _young(self, connection: Connection, now: float) -> bool:
-        idle_limit = min(self._limits.idle_seconds, connection.idle_limit)
-        return (
-            now - connection.born < self._limits.age_seconds
-            and now - connection.idle_since < idle_limit
+        """Keep it until it expires, or close it if that is now."""
+        limits = self._limits
+        now = self._loop.time()
+        connection.expires = min(
+            connection.born + limits.age_seconds,
+            now + limits.idle_seconds,
+            now + connection.idle_limit,
         )
+        if connection.expires <= now:
+            connection.close()
+            return
+        connection.on_idle_end = self._drop
+        self._idle[connection] = None
+        kept = self._by_origin.get(connection.origin)
+        if kept is None:
+            kept = self._by_origin[connection.origin] = []
+        kept.append(connection)
+        if len(kept) > limits.per_origin:
+            self._retire(kept[0])
+        elif len(self._idle) > limits.total:
+            self._retire(next(iter(self._idle)))
 
     def _retire(self, connection: Connection) -> None:
         self._drop(connection)
@@ -101,13 +97,12 @@ class Pool:
         if connection not in self._idle:
             return
         del self._idle[connection]
-        kept = self._by_origin[connection.origin]
-        kept.remove(connection)
-        if not kept:
-            del self._by_origin[connection.origin]
+        self._by_origin[connection.origin].remove(connection)
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        for connection in [each for each in self._idle if not self._young(each, now)]:
+        for connection in [each for each in self._idle if each.expires <= now]:
             self._retire(connection)
+        for origin in [origin for origin, kept in self._by_origin.items() if not kept]:
+            del self._by_origin[origin]
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import deque
 from collections.abc import Sequence
 from ipaddress import ip_address
 
@@ -32,6 +33,11 @@ FAILURE_TTL_SECONDS = 5.0
 MAX_REMEMBERED = 8192
 MAX_LOOKUPS = 4096
 MAX_ADDRESSES = 16
+# A thousand questions in one moment overflow a name server's socket. They are spread out instead of
+# being limited in number: a limit would let dead names hold up the others.
+BURST = 64
+BURST_SECONDS = 0.005
+RECEIVE_BUFFER_BYTES = 1 << 20
 
 _FLAGS = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_NOALIASES | pycares.ARES_FLAG_EDNS
 _AI_NOSORT = 1 << 7  # sorting would open a socket towards every address before it was checked
@@ -83,12 +89,19 @@ class Resolver:
         self._channel: pycares.Channel | None = None
         self._entries: dict[str, _Entry] = {}
         self._lookups: dict[str, _Lookup] = {}
+        self._unasked: deque[tuple[str, _Lookup]] = deque()
+        self._pacer: asyncio.TimerHandle | None = None
+        self._asked = 0
 
     def start(self) -> None:
         """Open the channel; the running loop gets the answers."""
         self._loop = asyncio.get_running_loop()
         self._channel = pycares.Channel(
-            flags=_FLAGS, timeout=1.5, tries=2, servers=self._servers or None
+            flags=_FLAGS,
+            timeout=0.8,
+            tries=3,
+            servers=self._servers or None,
+            socket_receive_buffer_size=RECEIVE_BUFFER_BYTES,
         )
 
     def close(self) -> None:
@@ -99,6 +112,9 @@ class Resolver:
         for host in list(self._lookups):
             self._finish(host, self._lookups[host], "the sender was closed")
         self._lookups.clear()
+        self._unasked.clear()
+        if self._pacer is not None:
+            self._pacer.cancel()
         channel.cancel()
         channel.close()
 
@@ -124,9 +140,23 @@ class Resolver:
         lookup.timer = self._loop.call_later(
             LOOKUP_SECONDS, self._finish, host, lookup, "the name servers did not answer"
         )
-        for family in _FAMILIES:
-            self._query(self._channel, host, lookup, family)
+        self._unasked.append((host, lookup))
+        self._ask_some()
         return lookup.future
+
+    def _ask_some(self) -> None:
+        while self._unasked and self._asked < BURST and self._channel is not None:
+            self._asked += 1
+            host, lookup = self._unasked.popleft()
+            for family in _FAMILIES:
+                self._query(self._channel, host, lookup, family)
+        if self._asked and self._pacer is None:
+            self._pacer = self._loop.call_later(BURST_SECONDS, self._next_burst)
+
+    def _next_burst(self) -> None:
+        self._pacer = None
+        self._asked = 0
+        self._ask_some()
 
     def _query(
         self, channel: pycares.Channel, host: str, lookup: _Lookup, family: socket.AddressFamily

@@ -4,7 +4,7 @@
 -- The predicate stands inside the statement: a lease that is renewed or finished meanwhile is
 -- left alone. Locked rows are being written right now: skipped, and seen again next time.
 WITH expired AS MATERIALIZED (
-    SELECT id, lease_until FROM webhook_delivery_jobs
+    SELECT id, lease_until, bucket FROM webhook_delivery_jobs
     WHERE bucket = :bucket AND status = 'Leased' AND lease_until < surehook_now()
     ORDER BY lease_until LIMIT :count
     FOR UPDATE SKIP LOCKED
@@ -18,7 +18,7 @@ SET status = CASE WHEN j.lease_resets + 1 >= :expiries_max
     error_code = CASE WHEN j.lease_resets + 1 >= :expiries_max THEN :error_code::varchar END,
     finished_at = CASE WHEN j.lease_resets + 1 >= :expiries_max THEN surehook_now() END
 FROM expired
-WHERE j.id = expired.id AND j.bucket = :bucket AND (j.status = 'Leased') IS TRUE
+WHERE j.id = expired.id AND j.bucket = expired.bucket AND (j.status = 'Leased') IS TRUE
 RETURNING j.id, j.saga_id, j.event_id, j.status, j.lease_resets, j.worker_id,
     expired.lease_until, j.error_code;
 

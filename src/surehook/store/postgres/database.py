@@ -160,6 +160,10 @@ class Database:
         self._pool: Any = None
         self.buckets = 1  # as the database says; known once check_schema() has run
 
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """The parameters that a statement takes."""
+        return self._known[name][1]
+
     async def open(self) -> None:
         """Open the pool; DatabaseUnreachable if the database does not answer or refuses us."""
         timeout = self._config.seconds("database.connect_timeout")

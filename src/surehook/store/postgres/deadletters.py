@@ -35,9 +35,7 @@ class DeadLetterStore:
         if row is None:
             await self._database.all("create_cursor", bucket=bucket)
             return BEGINNING[0], False
-        # '-infinity' comes back as the driver's smallest time, which no comparison likes.
-        swept = row[0] if row[0].tzinfo is not None else row[0].replace(tzinfo=UTC)
-        return max(swept, BEGINNING[0]), row[1]
+        return row[0], row[1]
 
     async def save_cursor(self, bucket: int, swept_until: datetime, rewalked: bool) -> None:
         await self._database.all(

@@ -28,10 +28,12 @@ ORDER BY s.updated_at, s.id LIMIT :count;
 INSERT INTO dead_letters
     (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
 SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
-FROM unnest(:saga_ids::bigint[]) AS given (id)
-JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = :bucket
+FROM (
+    SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+) AS given
+JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
     AND (s.status = 'DeadLettered') IS TRUE
-JOIN events e ON e.id = s.event_id AND e.bucket = :bucket
+JOIN events e ON e.id = s.event_id AND e.bucket = given.bucket
 ORDER BY s.id
 ON CONFLICT DO NOTHING
 RETURNING id, saga_id, event_id, subscription_id, final_error_code;
@@ -59,8 +61,12 @@ ORDER BY d.id LIMIT :count;
 -- A new saga beside the old one, once per dead letter; no old row is touched, no job made.
 INSERT INTO webhook_delivery_sagas (event_id, subscription_id, requeued_from, bucket)
 SELECT d.event_id, d.subscription_id, d.id, d.bucket
-FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
-JOIN dead_letters d ON d.id = given.id AND d.bucket = :bucket
+FROM (
+    SELECT id, :bucket::smallint AS bucket
+    FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
+    OFFSET 0
+) AS given
+JOIN dead_letters d ON d.id = given.id AND d.bucket = given.bucket
 JOIN subscriptions s ON s.id = d.subscription_id AND s.active AND s.verified
 ORDER BY d.id
 ON CONFLICT DO NOTHING
@@ -69,11 +75,15 @@ RETURNING id;
 -- name: requeued :many
 -- What became of these dead letters.
 SELECT d.id, d.event_id, n.id AS saga_id, s.active AND s.verified AS deliverable
-FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
-JOIN dead_letters d ON d.id = given.id AND d.bucket = :bucket
+FROM (
+    SELECT id, :bucket::smallint AS bucket
+    FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
+    OFFSET 0
+) AS given
+JOIN dead_letters d ON d.id = given.id AND d.bucket = given.bucket
 JOIN subscriptions s ON s.id = d.subscription_id
 LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
-    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = :bucket
+    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
 ORDER BY d.id;
 
 -- name: notify :none

@@ -65,12 +65,10 @@ class OrchestratorStore:
                 shares=[shares[subscription_id] for subscription_id in mine],
                 cap=cap,
             )
-            created = {row[0]: row[4] for row in rows if row[4] is not None}
-            picked = [
-                PickedSaga(row[0], row[1], row[2], row[3], created.get(row[0]))
-                for row in rows
-                if row[4] is None
-            ]
+            picked_by_id: dict[int, PickedSaga] = {}
+            for row in rows:  # those with a job come first and stay
+                picked_by_id.setdefault(row[0], PickedSaga(*row))
+            picked = list(picked_by_id.values())
             spent = Counter(
                 saga.subscription_id
                 for saga in picked

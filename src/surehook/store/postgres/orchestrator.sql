@@ -1,7 +1,8 @@
 -- Orchestrator: UPDATE sagas, INSERT jobs. No statement writes both.
 --
--- (predicate) IS TRUE on a row that is found by its key keeps the planner from driving the
--- statement through the status index, where each batch would cost as much as the backlog.
+-- A row that is found by its key must be found by nothing else: (predicate) IS TRUE on its other
+-- columns, and a bucket that comes with the key from behind OFFSET 0, keep the planner from driving
+-- the statement from the table's side, where each batch would cost as much as the backlog.
 
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
@@ -76,7 +77,8 @@ FOR UPDATE OF o SKIP LOCKED;
 -- A second statement after the locks, so that its snapshot sees every job that the locks' former
 -- holders committed: the cap is exact. Per subscription first attempts and retries take turns.
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
--- a saga comes back without a job_id and is started all the same.
+-- a saga comes back without a job_id (and then so does every other one, a second time: telling them
+-- apart here would cost more) and is started all the same.
 WITH picked AS MATERIALIZED (
     SELECT take.id, take.next_attempt_at, take.event_id, room.subscription_id
     FROM (
@@ -86,9 +88,9 @@ WITH picked AS MATERIALIZED (
                 SELECT count(*) FROM webhook_delivery_jobs j
                 WHERE j.subscription_id = given.subscription_id
                   AND j.status IN ('Pending', 'Leased')),
-            floor(LEAST(  -- NULL, so no limit, where the subscription has none
+            CASE WHEN s.rate_limit_per_second IS NOT NULL THEN floor(LEAST(
                 GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
-                * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint
+                * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint END
             ) AS places
         FROM unnest(:subscription_ids::bigint[], :shares::bigint[])
             AS given (subscription_id, share)
@@ -119,13 +121,12 @@ WITH picked AS MATERIALIZED (
     INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_id, bucket)
     SELECT id, next_attempt_at, event_id, subscription_id, :bucket FROM picked
     ON CONFLICT DO NOTHING
-    RETURNING saga_id, id
+    RETURNING saga_id, attempt_at, event_id, subscription_id, id
 )
-SELECT id AS saga_id, next_attempt_at AS attempt_at, event_id, subscription_id,
-    NULL::bigint AS job_id
-FROM picked
+SELECT saga_id, attempt_at, event_id, subscription_id, id AS job_id FROM created
 UNION ALL
-SELECT saga_id, NULL, NULL, NULL, id FROM created;
+SELECT id, next_attempt_at, event_id, subscription_id, NULL FROM picked
+WHERE (SELECT count(*) FROM created) < (SELECT count(*) FROM picked);
 
 -- name: spend_rate :none
 -- Token bucket: refilled at the subscription's rate, one token per created job.
@@ -138,13 +139,17 @@ FROM unnest(:subscription_ids::bigint[], :spent::bigint[]) AS given (subscriptio
 JOIN subscriptions s ON s.id = given.subscription_id AND s.rate_limit_per_second IS NOT NULL
 WHERE o.subscription_id = given.subscription_id;
 
--- name: start_sagas :many
+-- name: start_sagas :none
 UPDATE webhook_delivery_sagas s
 SET status = 'InProgress', updated_at = surehook_now()
-FROM unnest(:saga_ids::bigint[], :attempts_at::timestamptz[]) AS given (id, attempt_at)
-WHERE s.id = given.id AND s.bucket = :bucket AND s.next_attempt_at = given.attempt_at
-  AND (s.status IN ('Pending', 'PendingRetry')) IS TRUE
-RETURNING s.id;
+FROM (
+    SELECT id, attempt_at, :bucket::smallint AS bucket
+    FROM unnest(:saga_ids::bigint[], :attempts_at::timestamptz[]) AS given (id, attempt_at)
+    OFFSET 0
+) AS given
+WHERE s.id = given.id AND s.bucket = given.bucket
+  AND (s.next_attempt_at = given.attempt_at) IS TRUE
+  AND (s.status IN ('Pending', 'PendingRetry')) IS TRUE;
 
 -- name: apply_results :many
 -- The same job result only once: the saga must still be InProgress with that attempt. In bulk what
@@ -173,10 +178,12 @@ SET status = CASE
                 LEAST(COALESCE(j.retry_after, 0), :max_delay_seconds)))
     END,
     updated_at = surehook_now()
-FROM unnest(:saga_ids::bigint[]) AS given (id)
-JOIN webhook_delivery_jobs j ON j.saga_id = given.id AND j.bucket = :bucket
+FROM (
+    SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+) AS given
+JOIN webhook_delivery_jobs j ON j.saga_id = given.id AND j.bucket = given.bucket
 LEFT JOIN subscriptions sub ON sub.id = j.subscription_id
-WHERE s.id = given.id AND s.bucket = :bucket
+WHERE s.id = given.id AND s.bucket = given.bucket
   AND j.attempt_at = s.next_attempt_at
   AND (s.status = 'InProgress') IS TRUE
   AND (j.status IN ('Completed', 'Failed')) IS TRUE

@@ -21,7 +21,7 @@ FOR UPDATE SKIP LOCKED;
 UPDATE router_cursor
 SET system_identifier = (SELECT system_identifier FROM pg_control_system()),
     snapshot = pg_current_snapshot(),
-    partial_xid = 0,
+    partial_xid = '0',
     partial_id = 0,
     foreign_id_max = COALESCE((
         SELECT max(id) FROM events
@@ -60,7 +60,7 @@ FROM (
     (SELECT id, xid
      FROM events
      WHERE bucket = :bucket AND (xid, id) > (:from_xid::xid8, :from_id)
-       AND xid < pg_snapshot_xmax(pg_current_snapshot()) AND id > :foreign_id_max
+       AND xid < pg_snapshot_xmax(pg_current_snapshot()) AND (id > :foreign_id_max) IS TRUE
      ORDER BY xid, id LIMIT :count)
 ) AS new
 ORDER BY new.xid, new.id LIMIT :count;
@@ -70,8 +70,10 @@ ORDER BY new.xid, new.id LIMIT :count;
 -- it, or doing it on two machines at once, inserts nothing twice.
 INSERT INTO webhook_delivery_sagas (event_id, subscription_id, bucket)
 SELECT e.id, s.id, e.bucket
-FROM unnest(:event_ids::bigint[]) AS given (id)
-JOIN events e ON e.id = given.id AND e.bucket = :bucket
+FROM (
+    SELECT id, :bucket::smallint AS bucket FROM unnest(:event_ids::bigint[]) AS given (id) OFFSET 0
+) AS given
+JOIN events e ON e.id = given.id AND e.bucket = given.bucket
 JOIN subscriptions s ON s.tenant = e.tenant AND s.event_type = e.event_type
     AND s.active AND s.verified AND s.eligible_from <= e.created_at
 ORDER BY e.id, s.id

@@ -39,6 +39,11 @@ class WorkerStore:
         )
         return [LeasedJob(*row) for row in rows]
 
+    async def live_secrets(self, subscription_ids: Sequence[int]) -> list[tuple[int, str]]:
+        """Subscription and sealed secret, the newest secret first."""
+        rows = await self._database.all("live_secrets", subscription_ids=subscription_ids)
+        return [(row[0], row[1]) for row in rows]
+
     async def suspect_waits(self, bucket: int) -> bool:
         row = await self._database.one("suspect_waits", bucket=bucket)
         return bool(row and row[0])

@@ -4,52 +4,55 @@
 -- As many as there are free slots, and no more payload than there is room for (the first always).
 -- Jobs that once outlived their lease are left to lease_suspect_job.
 WITH picked AS MATERIALIZED (
-    SELECT id, event_id FROM webhook_delivery_jobs
+    SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
     WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
     ORDER BY lease_until, id LIMIT :count
     FOR UPDATE SKIP LOCKED
-), sized AS MATERIALIZED (
-    SELECT p.id, sum(pg_column_size(e.payload)) OVER (ORDER BY p.id
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+), filled AS MATERIALIZED (
+    SELECT p.id, p.bucket, e.event_type, e.payload, s.callback_url,
+        s.active AND s.verified AS deliverable, s.request_timeout_seconds, s.custom_headers,
+        sum(pg_column_size(e.payload)) OVER (ORDER BY p.id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
     FROM picked p
-    JOIN events e ON e.id = p.event_id AND e.bucket = :bucket
-), leased AS (
-    UPDATE webhook_delivery_jobs j
-    SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
-        lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
-        started_at = surehook_now()
-    FROM sized
-    WHERE j.id = sized.id AND j.bucket = :bucket
-      AND COALESCE(sized.bytes_before, 0) < :bytes::bigint
-    RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.lease_until
+    JOIN events e ON e.id = p.event_id AND e.bucket = p.bucket
+    JOIN subscriptions s ON s.id = p.subscription_id
 )
-SELECT l.id, l.saga_id, l.event_id, l.subscription_id, l.lease_resets, surehook_now() AS leased_at,
-    l.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified AS deliverable,
-    s.request_timeout_seconds
-FROM leased l
-JOIN events e ON e.id = l.event_id AND e.bucket = :bucket
-JOIN subscriptions s ON s.id = l.subscription_id;
+UPDATE webhook_delivery_jobs j
+SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+    lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
+    started_at = surehook_now()
+FROM filled f
+WHERE j.id = f.id AND j.bucket = f.bucket AND COALESCE(f.bytes_before, 0) < :bytes::bigint
+RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
+    j.lease_until, f.event_type, f.payload, f.callback_url, f.deliverable,
+    f.request_timeout_seconds, f.custom_headers;
 
 -- name: lease_suspect_job :many
 -- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
-WITH leased AS (
-    UPDATE webhook_delivery_jobs j
-    SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
-        lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
-        started_at = surehook_now()
-    WHERE j.bucket = :bucket AND j.id = (
-        SELECT id FROM webhook_delivery_jobs
-        WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
-        ORDER BY lease_until, id LIMIT 1
-        FOR UPDATE SKIP LOCKED)
-    RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.lease_until
+WITH picked AS MATERIALIZED (
+    SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
+    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
+    ORDER BY lease_until, id LIMIT 1
+    FOR UPDATE SKIP LOCKED
 )
-SELECT l.id, l.saga_id, l.event_id, l.subscription_id, l.lease_resets, surehook_now() AS leased_at,
-    l.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified AS deliverable,
-    s.request_timeout_seconds
-FROM leased l
-JOIN events e ON e.id = l.event_id AND e.bucket = :bucket
-JOIN subscriptions s ON s.id = l.subscription_id;
+UPDATE webhook_delivery_jobs j
+SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+    lease_until = surehook_now() + interval '1 second' * :lease_seconds::float8,
+    started_at = surehook_now()
+FROM picked p
+JOIN events e ON e.id = p.event_id AND e.bucket = p.bucket
+JOIN subscriptions s ON s.id = p.subscription_id
+WHERE j.id = p.id AND j.bucket = p.bucket
+RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
+    j.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified,
+    s.request_timeout_seconds, s.custom_headers;
+
+-- name: live_secrets :many
+-- Every secret that still signs: during a rotation there are several.
+SELECT subscription_id, sealed FROM subscription_secrets
+WHERE subscription_id = ANY (:subscription_ids::bigint[])
+  AND (expires_at IS NULL OR expires_at > surehook_now())
+ORDER BY subscription_id, id DESC;
 
 -- name: suspect_waits :one
 SELECT EXISTS (
@@ -65,11 +68,16 @@ SET status = given.status, response_status = given.response_status,
     error_code = given.error_code, retry_after = given.retry_after,
     response_excerpt = given.response_excerpt, worker_id = :worker_id,
     finished_at = surehook_now()
-FROM unnest(:job_ids::bigint[], :statuses::job_status[], :response_statuses::integer[],
-            :error_codes::varchar[], :retry_afters::integer[], :response_excerpts::varchar[],
-            :lease_tokens::bigint[])
-    AS given (id, status, response_status, error_code, retry_after, response_excerpt, lease_token)
-WHERE j.id = given.id AND j.bucket = :bucket
+FROM (
+    SELECT *, :bucket::smallint AS bucket
+    FROM unnest(:job_ids::bigint[], :statuses::job_status[], :response_statuses::integer[],
+                :error_codes::varchar[], :retry_afters::integer[], :response_excerpts::varchar[],
+                :lease_tokens::bigint[])
+        AS given (id, status, response_status, error_code, retry_after, response_excerpt,
+                  lease_token)
+    OFFSET 0
+) AS given
+WHERE j.id = given.id AND j.bucket = given.bucket
   AND (j.status = 'Leased' AND j.lease_token = given.lease_token
        OR given.status = 'Completed' AND j.status IN ('Pending', 'Leased')) IS TRUE
 RETURNING j.id, j.saga_id;
@@ -77,8 +85,12 @@ RETURNING j.id, j.saga_id;
 -- name: give_back_jobs :many
 UPDATE webhook_delivery_jobs j
 SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL, started_at = NULL
-FROM unnest(:job_ids::bigint[], :lease_tokens::bigint[]) AS given (id, lease_token)
-WHERE j.id = given.id AND j.bucket = :bucket
+FROM (
+    SELECT id, lease_token, :bucket::smallint AS bucket
+    FROM unnest(:job_ids::bigint[], :lease_tokens::bigint[]) AS given (id, lease_token)
+    OFFSET 0
+) AS given
+WHERE j.id = given.id AND j.bucket = given.bucket
   AND (j.status = 'Leased' AND j.lease_token = given.lease_token) IS TRUE
 RETURNING j.id;
 

@@ -1,0 +1,176 @@
+"""Dead letters: dead sagas are written down, and on request begin anew as another saga.
+
+Role    dead_letter_operator
+Reads   webhook_delivery_sagas, events, subscriptions, dead_letters
+Writes  INSERT dead_letters, INSERT webhook_delivery_sagas, dead_letter_cursor
+Never   changes or deletes a saga, an event or a subscription
+
+The sweep reads deaths in order of time from where it stopped, with an overlap for transactions
+that commit late; once a day it looks at all of them again, in pages, so that not even a clock that
+was set back can hide one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from surehook import observe
+from surehook.observe import crashpoints
+from surehook.pipeline.hints import Channel, Hints
+from surehook.pipeline.service import Component
+from surehook.records import Requeued, SagaId, correlation_id
+from surehook.states import SagaStatus
+from surehook.store.postgres.deadletters import BEGINNING, DeadLetterStore, DeathKey, Filter
+
+PAGE = 500
+SWEEP_SECONDS = 1.0
+# No statement of ours runs longer than its timeout (30 s): a death commits at most so much late.
+OVERLAP = timedelta(seconds=60)
+REWALK_SECONDS = 24 * 3600.0
+SAVE_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """Where the sweep of one bucket stands."""
+
+    bucket: int
+    after: DeathKey | None = None  # None = read the cursor first
+    swept_until: datetime = BEGINNING[0]
+    rewalking: bool = False
+    save_due: float = 0.0
+    hinted: set[int] = field(default_factory=set)
+
+
+class DeadLetters(Component):
+    name = "deadletters"
+    wakes_on = (Channel.DEATHS,)
+
+    def __init__(
+        self,
+        store: DeadLetterStore,
+        hints: Hints,
+        buckets: Sequence[int],
+        sweep_seconds: float = SWEEP_SECONDS,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._hints = hints
+        self._sweeps = {bucket: _Sweep(bucket) for bucket in buckets}
+        self._sweep_seconds = sweep_seconds
+
+    def heard(self, channel: Channel, bucket: int, ids: list[int]) -> None:
+        if bucket in self._sweeps:
+            self._sweeps[bucket].hinted.update(ids)
+        self.wake()
+
+    async def step(self) -> float:
+        return min([await self._sweep(sweep) for sweep in self._sweeps.values()])
+
+    async def _sweep(self, sweep: _Sweep) -> float:
+        if sweep.hinted:
+            hinted = sorted(sweep.hinted)[:PAGE]
+            await self._write(sweep.bucket, [SagaId(saga_id) for saga_id in hinted])
+            sweep.hinted.difference_update(hinted)
+        if sweep.after is None:
+            await self._begin(sweep)
+        assert sweep.after is not None
+        missing, last, full = await self._store.dead_sagas(sweep.bucket, sweep.after, PAGE)
+        if missing:
+            await self._write(sweep.bucket, missing)
+        if last is not None:
+            sweep.after = last
+            sweep.swept_until = max(sweep.swept_until, last[0])
+        if full:
+            return 0
+        await self._round_ended(sweep)
+        return 0 if sweep.hinted else self._sweep_seconds
+
+    async def _begin(self, sweep: _Sweep) -> None:
+        swept_until, sweep.rewalking = await self._store.read_cursor(sweep.bucket, REWALK_SECONDS)
+        sweep.swept_until = swept_until
+        sweep.after = BEGINNING if sweep.rewalking else _with_overlap(swept_until)
+
+    async def _round_ended(self, sweep: _Sweep) -> None:
+        """Start the next round a little before the last death seen."""
+        sweep.after = _with_overlap(sweep.swept_until)
+        if time.monotonic() >= sweep.save_due or sweep.rewalking:
+            await self._store.save_cursor(sweep.bucket, sweep.swept_until, sweep.rewalking)
+            sweep.save_due = time.monotonic() + SAVE_SECONDS
+            sweep.rewalking = False
+            sweep.after = None  # also sees when a day has passed
+
+    async def _write(self, bucket: int, saga_ids: list[SagaId]) -> None:
+        await crashpoints.here("deadletters.before_write")
+        written = await self._store.write_dead_letters(bucket, saga_ids)
+        await crashpoints.here("deadletters.after_write")
+        for letter in written:
+            observe.emit(
+                "dead_letter.written",
+                correlation_id=correlation_id(letter.event_id),
+                saga_id=letter.saga_id,
+                delivery_status=SagaStatus.DEAD_LETTERED,
+                dead_letter_id=letter.dead_letter_id,
+                subscription_id=letter.subscription_id,
+                error_code=letter.final_error_code,
+            )
+
+
+def _with_overlap(moment: datetime) -> DeathKey:
+    return (max(moment - OVERLAP, BEGINNING[0]), 0)
+
+
+class Requeue:
+    """Requeues dead letters, one or many; repeating it answers the same."""
+
+    def __init__(self, store: DeadLetterStore, hints: Hints, buckets: Sequence[int]) -> None:
+        self._store = store
+        self._hints = hints
+        self._buckets = buckets
+
+    async def by_id(self, ids: Sequence[int]) -> list[Requeued]:
+        """Each dead letter's new saga; an unknown id is missing from the answer."""
+        answers: list[Requeued] = []
+        for bucket in self._buckets:
+            answers += await self._in_bucket(bucket, ids)
+        return sorted(answers, key=lambda answer: answer.dead_letter_id)
+
+    async def matching(
+        self, wanted: Filter, limit: int, dry_run: bool = False
+    ) -> list[Requeued] | list[int]:
+        """Those that fit and were not requeued yet, oldest first; their ids only for a dry run."""
+        found: list[int] = []
+        answers: list[Requeued] = []
+        for bucket in self._buckets:
+            after_id = 0
+            while len(found) < limit:
+                page = await self._store.find(
+                    bucket, wanted, after_id, min(PAGE, limit - len(found))
+                )
+                if not page:
+                    break
+                found += page
+                after_id = page[-1]
+                if not dry_run:
+                    answers += await self._in_bucket(bucket, page)
+        return found if dry_run else answers
+
+    async def _in_bucket(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
+        await crashpoints.here("deadletters.before_requeue")
+        answers = await self._store.requeue(bucket, ids)
+        await crashpoints.here("deadletters.after_requeue")
+        for answer in answers:
+            if answer.created:
+                observe.emit(
+                    "dead_letter.requeued",
+                    correlation_id=correlation_id(answer.event_id),
+                    saga_id=answer.saga_id,
+                    delivery_status=SagaStatus.PENDING,
+                    dead_letter_id=answer.dead_letter_id,
+                )
+        if any(answer.created for answer in answers):
+            self._hints.tell(Channel.SAGAS, bucket)
+        return answers

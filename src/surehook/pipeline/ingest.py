@@ -1,0 +1,186 @@
+"""Ingest: an application's events, durable before they are acknowledged.
+
+Role    event_ingest_writer
+Reads   events
+Writes  INSERT events
+Never   updates an event, makes a saga, looks inside a payload
+
+Requests that wait at the same moment share one INSERT and one commit. Events with a key go in an
+INSERT of their own; if someone's open transaction holds one of the keys, each is tried alone, so
+that one key holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from itertools import count
+
+from surehook import observe
+from surehook.errors import AnswerIsNo, DatabaseUnreachable
+from surehook.observe import crashpoints
+from surehook.pipeline.hints import Channel, Hints
+from surehook.records import NewEvent, StoredEvent, correlation_id
+from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld
+
+BATCH_MAX = 500
+# Events that wait for a commit; beyond this, refuse instead of growing.
+WAITING_MAX = 10_000
+
+
+class KeyTaken(AnswerIsNo):
+    """The external_id stands for another event already."""
+
+
+class Busy(DatabaseUnreachable):
+    """Too much is waiting, or a key is held by an open transaction: try again in a moment."""
+
+
+Waiting = tuple[NewEvent, "asyncio.Future[StoredEvent]"]
+
+
+class Ingest:
+    """Stores events for any number of callers at once."""
+
+    def __init__(self, store: IngestStore, hints: Hints, buckets: int = 1) -> None:
+        self._store = store
+        self._hints = hints
+        self._buckets = buckets
+        self._next = count()
+        self._queues: dict[bool, list[Waiting]] = {False: [], True: []}
+        self._writers: dict[bool, asyncio.Task[None]] = {}
+
+    async def publish(self, event: NewEvent) -> StoredEvent:
+        """Returns once the event is durable; the same key and content again: the first one.
+
+        Raises KeyTaken for a key with other content, Busy or DatabaseUnreachable when the event
+        may not be stored: the caller tries again, with a key safely.
+        """
+        keyed = event.external_id is not None
+        queue = self._queues[keyed]
+        if len(queue) >= WAITING_MAX:
+            raise Busy("Too many events wait to be stored.", "Try again in a moment.")
+        loop = asyncio.get_running_loop()
+        stored: asyncio.Future[StoredEvent] = loop.create_future()
+        queue.append((event, stored))
+        if keyed not in self._writers or self._writers[keyed].done():
+            self._writers[keyed] = loop.create_task(self._write(keyed))
+        return await stored
+
+    async def publish_all(self, events: Sequence[NewEvent]) -> list[StoredEvent | AnswerIsNo]:
+        """Each event's answer, in order; one event's conflict never fails the others."""
+        answers = await asyncio.gather(*map(self.publish, events), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, AnswerIsNo):
+                raise answer
+        return [a for a in answers if isinstance(a, (StoredEvent, AnswerIsNo))]
+
+    async def _write(self, keyed: bool) -> None:
+        """Write until nobody waits. What arrives during a commit shares the next one."""
+        queue = self._queues[keyed]
+        while queue:
+            batch = queue[:BATCH_MAX]
+            del queue[:BATCH_MAX]
+            try:
+                if keyed:
+                    await self._write_keyed(batch)
+                else:
+                    await self._write_plain(batch)
+            except BaseException as error:
+                for _, stored in batch:
+                    if not stored.done():
+                        stored.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+
+    async def _write_plain(self, batch: list[Waiting]) -> None:
+        events = [event for event, _ in batch]
+        buckets = [next(self._next) % self._buckets for _ in events]
+        await crashpoints.here("ingest.before_insert")
+        rows = await self._store.insert(events, buckets)
+        await crashpoints.here("ingest.after_insert")
+        for (_, stored), (event_id, created_at) in zip(batch, rows, strict=True):
+            _answer(stored, StoredEvent(event_id, created_at, False))
+        self._tell(buckets)
+
+    async def _write_keyed(self, batch: list[Waiting]) -> None:
+        first: dict[Key, list[Waiting]] = {}
+        for item in batch:
+            first.setdefault(_key(item[0]), []).append(item)
+        leaders = [group[0] for group in first.values()]
+        events = [event for event, _ in leaders]
+        buckets = [self._bucket_of(event) for event in events]
+        try:
+            await crashpoints.here("ingest.before_insert")
+            created = await self._store.insert_keyed(events, buckets)
+            await crashpoints.here("ingest.after_insert")
+        except KeyHeld:
+            if len(first) > 1:
+                # Each key alone: the held one waits for itself only.
+                groups = first.values()
+                await asyncio.gather(*(self._write_alone(group) for group in groups))
+                return
+            raise Busy(
+                "The external_id is being written by an open transaction.", "Try again in a moment."
+            ) from None
+        found = await self._store.find_keyed(
+            [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created],
+            [
+                self._bucket_of(e)
+                for e in events
+                if len(first[_key(e)]) > 1 or _key(e) not in created
+            ],
+        )
+        for key, group in first.items():
+            for number, (event, stored) in enumerate(group):
+                if number == 0 and key in created:
+                    _answer(stored, StoredEvent(*created[key], False))
+                else:
+                    _answer_repeated(event, stored, found[key])
+        self._tell(buckets)
+
+    async def _write_alone(self, group: list[Waiting]) -> None:
+        try:
+            await self._write_keyed(group)
+        except Exception as error:
+            for _, stored in group:
+                if not stored.done():
+                    stored.set_exception(error)
+
+    def _bucket_of(self, event: NewEvent) -> int:
+        """A fixed hash of the key, so that repetitions meet."""
+        return zlib.crc32(f"{event.tenant}\0{event.external_id}".encode()) % self._buckets
+
+    def _tell(self, buckets: list[int]) -> None:
+        for bucket in set(buckets):
+            self._hints.tell(Channel.EVENTS, bucket)
+
+
+def _key(event: NewEvent) -> Key:
+    assert event.external_id is not None
+    return event.tenant, event.external_id
+
+
+def _answer(stored: asyncio.Future[StoredEvent], answer: StoredEvent) -> None:
+    observe.emit(
+        "event.repeated" if answer.duplicate else "event.accepted",
+        correlation_id=correlation_id(answer.id),
+        delivery_status="Accepted",
+    )
+    if not stored.done():  # the caller may have gone
+        stored.set_result(answer)
+
+
+def _answer_repeated(
+    event: NewEvent,
+    stored: asyncio.Future[StoredEvent],
+    found: tuple[int, object, str, str],
+) -> None:
+    event_id, created_at, event_type, payload = found
+    if (event.event_type, event.payload) == (event_type, payload):
+        _answer(stored, StoredEvent(event_id, created_at, True))  # type: ignore[arg-type]
+    elif not stored.done():
+        stored.set_exception(
+            KeyTaken(f"external_id {event.external_id!r} stands for another event ({event_id}).")
+        )

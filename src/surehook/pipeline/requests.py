@@ -1,0 +1,108 @@
+"""Requests: what a worker sends for a job, signed. Part of the worker, under its role.
+
+Reads   subscription_secrets (sealed), the leased jobs
+Writes  nothing
+
+The body is the payload's stored bytes. webhook-timestamp is the database's time: the worker's own
+clock may be wrong. Secrets are read again every few seconds, opened once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from surehook.config import LEASE_MARGIN_SECONDS
+from surehook.delivery import ErrorCode, Request
+from surehook.delivery.secrets import Sealer, SealingError
+from surehook.delivery.signature import Signer, message_id, parse_secret, signed_headers
+from surehook.records import LeasedJob
+from surehook.store.postgres.worker import WorkerStore
+
+SECRETS_FRESH_SECONDS = 5.0
+OPENED_MAX = 10_000
+SIGNING_PLACE = "subscription_secrets"
+HEADERS_PLACE = "custom_headers"
+
+
+class Requests:
+    """Makes requests of jobs, or says why one cannot be sent."""
+
+    def __init__(
+        self, store: WorkerStore, sealer: Sealer, request_seconds: float, lease_seconds: float
+    ) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._request_seconds = request_seconds
+        self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
+        self._signers: dict[int, tuple[float, tuple[Signer, ...]]] = {}
+        self._opened: dict[str, Signer] = {}
+
+    async def prepare(self, jobs: Sequence[LeasedJob]) -> list[Request | ErrorCode]:
+        """One request per job, in order; a code where it is not to be sent."""
+        await self._read_secrets({job.subscription_id for job in jobs if job.deliverable})
+        return [self._prepare(job) for job in jobs]
+
+    def _prepare(self, job: LeasedJob) -> Request | ErrorCode:
+        if not job.deliverable:
+            return ErrorCode.SUBSCRIPTION_INACTIVE
+        _, signers = self._signers.get(job.subscription_id, (0.0, ()))
+        if not signers:
+            return ErrorCode.SECRET_UNAVAILABLE
+        body = job.payload.encode()
+        try:
+            custom = self._custom_headers(job.custom_headers)
+        except (SealingError, msgspec.DecodeError):
+            return ErrorCode.SECRET_UNAVAILABLE
+        headers = signed_headers(
+            signers,
+            message_id(job.event_id, job.subscription_id),
+            _seconds(job.leased_at),
+            body,
+            job.event_type,
+            custom,
+        )
+        wanted = job.request_timeout_seconds or self._request_seconds
+        return Request(job.callback_url, body, headers, min(wanted, self._longest_seconds))
+
+    async def _read_secrets(self, subscription_ids: set[int]) -> None:
+        now = time.monotonic()
+        stale = [
+            subscription_id
+            for subscription_id in subscription_ids
+            if self._signers.get(subscription_id, (0.0,))[0] < now
+        ]
+        if not stale:
+            return
+        found: dict[int, list[Signer]] = {subscription_id: [] for subscription_id in stale}
+        for subscription_id, sealed in await self._store.live_secrets(stale):
+            try:
+                found[subscription_id].append(self._open(sealed))
+            except SealingError:
+                continue  # wrong key: none left means SECRET_UNAVAILABLE
+        if len(self._signers) > OPENED_MAX:
+            self._signers.clear()
+        for subscription_id, signers in found.items():
+            self._signers[subscription_id] = (now + SECRETS_FRESH_SECONDS, tuple(signers))
+
+    def _open(self, sealed: str) -> Signer:
+        signer = self._opened.get(sealed)
+        if signer is None:
+            if len(self._opened) > OPENED_MAX:
+                self._opened.clear()
+            signer = parse_secret(self._sealer.open(sealed, SIGNING_PLACE))
+            self._opened[sealed] = signer
+        return signer
+
+    def _custom_headers(self, sealed: str | None) -> tuple[tuple[str, str], ...]:
+        if sealed is None:
+            return ()
+        text = self._sealer.open(sealed, HEADERS_PLACE)
+        return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
+
+
+def _seconds(moment: datetime) -> int:
+    return int(moment.timestamp())

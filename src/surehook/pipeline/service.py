@@ -1,0 +1,181 @@
+"""The loop that every component runs in: step, rest, wake, drain.
+
+Reads   nothing itself      Writes  nothing itself
+
+A component supplies `step()`, which does some work and returns how many seconds to rest (0 = there
+is more). A hint ends the rest early. When the database is gone the loop rests longer and longer
+and goes on when it is back; the process does not exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+from surehook import observe
+from surehook.errors import DatabaseUnreachable
+from surehook.pipeline.hints import Channel, Hints
+
+BACK_OFF_FIRST_SECONDS = 0.1
+BACK_OFF_MAX_SECONDS = 5.0
+
+
+class Listening(Protocol):
+    """The part of a database that a service needs for hints from other processes."""
+
+    def listening(self, channel: str, heard: Callable[[str], None]) -> Any: ...
+
+
+class Component:
+    """What runs in a service. Subclasses implement `step` and may implement the rest."""
+
+    name = "component"
+    # The hints that end this component's rest.
+    wakes_on: tuple[Channel, ...] = ()
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+
+    async def start(self) -> None:
+        """Once, before the first step."""
+
+    async def step(self) -> float:
+        """Some work; returns the seconds to rest."""
+        raise NotImplementedError
+
+    async def drain(self) -> None:
+        """After the last step: finish or give back what is under way."""
+
+    def wake(self) -> None:
+        """End the rest: there may be work."""
+        self._woken.set()
+
+    def heard(self, channel: Channel, bucket: int, ids: list[int]) -> None:
+        """A hint arrived. Most components only wake up."""
+        self.wake()
+
+    async def rest(self, seconds: float) -> None:
+        """Until woken, but no longer than `seconds`."""
+        if not self._woken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+        self._woken.clear()
+
+
+class Service:
+    """One component at work."""
+
+    def __init__(self, component: Component, hints: Hints, database: Listening | None) -> None:
+        self.component = component
+        self._hints = hints
+        self._database = database
+        self._stopping = False
+        self._lost = False
+        for channel in component.wakes_on:
+            hints.on(channel, _bound(component, channel))
+
+    def stop(self) -> None:
+        """Finish the step under way, drain, end."""
+        self._stopping = True
+        self.component.wake()
+
+    async def run(self) -> None:
+        """Until stop(); an unexpected error is reported and the loop goes on."""
+        name = self.component.name
+        ears = [
+            asyncio.get_running_loop().create_task(self._listen(channel))
+            for channel in self.component.wakes_on
+            if self._database is not None
+        ]
+        try:
+            await self.component.start()
+            observe.emit("component.started", component=name)
+            await self._loop()
+            observe.emit("component.draining", component=name)
+            await self.component.drain()
+        finally:
+            for ear in ears:
+                ear.cancel()
+            await asyncio.gather(*ears, return_exceptions=True)
+        observe.emit("component.stopped", component=name)
+
+    async def _loop(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                seconds = await self.component.step()
+                if self._lost:
+                    self._lost = False
+                    observe.emit("database.back", component=self.component.name)
+                failures = 0
+                if seconds == 0:
+                    await asyncio.sleep(0)  # let the others have their turn
+                    continue
+            except DatabaseUnreachable as error:
+                if not self._lost:
+                    self._lost = True
+                    observe.emit(
+                        "database.lost", component=self.component.name, reason=error.message
+                    )
+                failures += 1
+                seconds = _back_off(failures)
+            except Exception as error:
+                failures += 1
+                observe.emit(
+                    "component.failed",
+                    component=self.component.name,
+                    reason=f"{type(error).__name__}: {error}",
+                )
+                seconds = _back_off(failures)
+            if not self._stopping:
+                await self.component.rest(seconds)
+
+    async def _listen(self, channel: Channel) -> None:
+        """Hear other processes; after a lost connection, again."""
+        assert self._database is not None
+        failures = 0
+        while True:
+            try:
+                heard = _heard(self._hints, channel)
+                async with self._database.listening(channel, heard) as lost:
+                    failures = 0
+                    await lost
+            except DatabaseUnreachable:
+                failures += 1
+            observe.emit("hint.lost", component=self.component.name, channel=str(channel))
+            await asyncio.sleep(_back_off(failures + 1))
+
+
+def _bound(component: Component, channel: Channel) -> Callable[[int, list[int]], None]:
+    return lambda bucket, ids: component.heard(channel, bucket, ids)
+
+
+def _heard(hints: Hints, channel: Channel) -> Callable[[str], None]:
+    return lambda message: hints.hear(channel, message)
+
+
+def _back_off(failures: int) -> float:
+    longest = min(BACK_OFF_FIRST_SECONDS * 2 ** (failures - 1), BACK_OFF_MAX_SECONDS)
+    return random.uniform(longest / 2, longest)
+
+
+class Group:
+    """Several services in one process."""
+
+    def __init__(self, services: list[Service]) -> None:
+        self.services = services
+
+    async def run(self) -> None:
+        """Until all have ended; if one breaks, the others are stopped too."""
+        runs: list[Coroutine[Any, Any, None]] = [service.run() for service in self.services]
+        async with asyncio.TaskGroup() as group:
+            for run in runs:
+                group.create_task(run)
+
+    def stop(self) -> None:
+        for service in self.services:
+            service.stop()

@@ -1,0 +1,306 @@
+"""Worker: leases jobs, sends them, writes what came of it.
+
+Role    job_worker
+Reads   webhook_delivery_jobs, events, subscriptions, subscription_secrets
+Writes  UPDATE webhook_delivery_jobs
+Never   touches a saga, creates a job, decides about a retry
+
+It leases only what it has free slots and memory for, so that no lease runs out unsent. Results are
+written in batches that nobody waits for longer than 20 ms. A job that outlived a lease may have
+killed its worker: such a job is leased alone, when nothing else is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+
+from surehook import observe
+from surehook.delivery import ErrorCode, Outcome, Request, Sender
+from surehook.errors import DatabaseUnreachable
+from surehook.observe import crashpoints
+from surehook.pipeline.hints import Channel, Hints
+from surehook.pipeline.service import Component
+from surehook.records import JobReport, LeasedJob, correlation_id
+from surehook.states import JobStatus, SagaStatus
+from surehook.store.postgres.worker import WorkerStore
+
+POLL_SECONDS = 0.05
+IDLE_POLL_SECONDS = 0.25
+IDLE_AFTER = 40
+# A result waits no longer than this for others to be written with.
+RESULT_WAIT_SECONDS = 0.015
+RESULT_BATCH = 250
+# An attempt begins only if its lease outlasts its deadline by this much.
+LEASE_SPARE_SECONDS = 1.0
+# Suspects are looked for this often; they then may have this much of the worker to themselves.
+SUSPECT_LOOK_SECONDS = 2.0
+SUSPECT_TURN_SECONDS = 1.0
+
+Prepare = Callable[[Sequence[LeasedJob]], Awaitable[list[Request | ErrorCode]]]
+
+
+def new_worker_id() -> str:
+    """Tells workers apart in logs and in the jobs they hold."""
+    return f"{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class _Lease:
+    """A job under way."""
+
+    __slots__ = ("bucket", "job", "started", "token")
+
+    def __init__(self, job: LeasedJob, bucket: int, token: int) -> None:
+        self.job = job
+        self.bucket = bucket
+        self.token = token
+        self.started = time.monotonic()
+
+
+class Worker(Component):
+    name = "worker"
+    wakes_on = (Channel.JOBS,)
+
+    def __init__(
+        self,
+        store: WorkerStore,
+        hints: Hints,
+        buckets: Sequence[int],
+        *,
+        sender: Sender,
+        prepare: Prepare,
+        worker_id: str,
+        concurrency: int = 256,
+        memory: int = 64 * 1024 * 1024,
+        lease_seconds: float = 30.0,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._hints = hints
+        self._buckets = list(buckets)
+        self._sender = sender
+        self._prepare = prepare
+        self._worker_id = worker_id
+        self._concurrency = concurrency
+        self._memory = memory
+        self._lease_seconds = lease_seconds
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._bytes = 0
+        self._results: dict[int, list[JobReport]] = {bucket: [] for bucket in buckets}
+        self._flush_due: asyncio.TimerHandle | None = None
+        self._flushes: set[asyncio.Task[None]] = set()
+        self._in_vain = 0
+        self._suspects_due = 0.0
+        self._draining_for_suspects = False
+
+    async def start(self) -> None:
+        await self._sender.start()
+
+    # ── Leasing ───────────────────────────────────────────────────────────────────────────────
+
+    async def step(self) -> float:
+        if time.monotonic() >= self._suspects_due:
+            await self._look_for_suspects()
+        if self._draining_for_suspects:
+            if self._under_way:
+                return IDLE_POLL_SECONDS  # the last one to end wakes us
+            await self._run_suspects()
+        free = self._concurrency - len(self._under_way)
+        room = self._memory - self._bytes
+        if free < self._worth_leasing() or room <= 0:
+            return IDLE_POLL_SECONDS  # a slot that becomes free wakes us
+        leased = await self._lease(free, room)
+        if leased:
+            self._in_vain = 0
+            return 0
+        self._in_vain += 1
+        return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
+
+    def _worth_leasing(self) -> int:
+        """A statement for one free slot costs as much as one for many: let some gather."""
+        return max(1, min(self._concurrency // 4, 64))
+
+    async def _lease(self, free: int, room: int) -> int:
+        """Lease from each bucket in turn; whichever was first goes last next time."""
+        total = 0
+        for bucket in self._buckets:
+            if total >= free or room <= 0:
+                break
+            token = secrets.randbits(62)
+            jobs = await self._store.lease_jobs(
+                bucket, free - total, room, self._lease_seconds, token
+            )
+            total += len(jobs)
+            room -= sum(len(job.payload) for job in jobs)
+            await self._begin(jobs, bucket, token)
+        self._buckets = self._buckets[1:] + self._buckets[:1]
+        return total
+
+    async def _begin(self, jobs: list[LeasedJob], bucket: int, token: int) -> None:
+        if not jobs:
+            return
+        leases = [_Lease(job, bucket, token) for job in jobs]
+        await crashpoints.here("worker.after_lease")
+        requests = await self._prepare(jobs)
+        loop = asyncio.get_running_loop()
+        for lease, request in zip(leases, requests, strict=True):
+            if isinstance(request, ErrorCode):
+                self._finished(lease, Outcome(None, request, sent=False))
+                continue
+            self._bytes += len(lease.job.payload)
+            task = loop.create_task(self._deliver(lease, request))
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        free = self._concurrency - len(self._under_way)
+        if not self._under_way or free == self._worth_leasing():
+            self.wake()
+
+    # ── Suspects ──────────────────────────────────────────────────────────────────────────────
+
+    async def _look_for_suspects(self) -> None:
+        self._suspects_due = time.monotonic() + SUSPECT_LOOK_SECONDS
+        for bucket in self._buckets:
+            if await self._store.suspect_waits(bucket):
+                self._draining_for_suspects = True
+
+    async def _run_suspects(self) -> None:
+        """One after the other, each alone, for a while."""
+        self._draining_for_suspects = False
+        until = time.monotonic() + SUSPECT_TURN_SECONDS
+        for bucket in self._buckets:
+            while time.monotonic() < until:
+                token = secrets.randbits(62)
+                jobs = await self._store.lease_suspect_job(bucket, self._lease_seconds, token)
+                if not jobs:
+                    break
+                await self._begin(jobs, bucket, token)
+                await asyncio.gather(*self._under_way)
+                await self._flush_all()
+
+    # ── Sending ───────────────────────────────────────────────────────────────────────────────
+
+    async def _deliver(self, lease: _Lease, request: Request) -> None:
+        try:
+            left = self._lease_seconds - (time.monotonic() - lease.started)
+            if left < request.deadline_seconds + LEASE_SPARE_SECONDS:
+                await self._give_back([lease])
+                return
+            await crashpoints.here("worker.before_send")
+            outcome = await self._sender.send(request)
+            await crashpoints.here("worker.after_send")
+            self._finished(lease, outcome)
+        finally:
+            self._bytes -= len(lease.job.payload)
+
+    async def _give_back(self, leases: Iterable[_Lease]) -> None:
+        """Unsent, so not an attempt: anyone may lease it again."""
+        for lease in leases:
+            with suppress(DatabaseUnreachable):  # then the cleaner returns it
+                await self._store.give_back_jobs(lease.bucket, [(lease.job.job_id, lease.token)])
+            observe.emit(
+                "job.given_back",
+                correlation_id=correlation_id(lease.job.event_id),
+                saga_id=lease.job.saga_id,
+                job_id=lease.job.job_id,
+                delivery_status=SagaStatus.IN_PROGRESS,
+                lease_expiration=lease.job.lease_until,
+                worker_id=self._worker_id,
+            )
+
+    # ── Results ───────────────────────────────────────────────────────────────────────────────
+
+    def _finished(self, lease: _Lease, outcome: Outcome) -> None:
+        job = lease.job
+        self._report(lease, outcome)
+        results = self._results[lease.bucket]
+        results.append(
+            JobReport(
+                job.job_id,
+                JobStatus.COMPLETED if outcome.delivered else JobStatus.FAILED,
+                outcome.response_status,
+                outcome.error_code,
+                outcome.retry_after_seconds,
+                outcome.excerpt,
+                lease.token,
+            )
+        )
+        if len(results) >= RESULT_BATCH or len(self._under_way) <= 1:
+            self._flush(lease.bucket)
+        elif self._flush_due is None:
+            loop = asyncio.get_running_loop()
+            self._flush_due = loop.call_later(RESULT_WAIT_SECONDS, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_due = None
+        for bucket in self._buckets:
+            self._flush(bucket)
+
+    def _flush(self, bucket: int) -> None:
+        if self._results[bucket]:
+            reports, self._results[bucket] = self._results[bucket], []
+            task = asyncio.get_running_loop().create_task(self._write(bucket, reports))
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+
+    async def _flush_all(self) -> None:
+        self._flush_now()
+        while self._flushes:
+            await asyncio.gather(*self._flushes)
+
+    async def _write(self, bucket: int, reports: list[JobReport]) -> None:
+        """Until it is written: a result is worth more than the wait. Expired leases are settled
+        by the cleaner meanwhile, and a success is taken even then."""
+        pause = 0.1
+        while True:
+            try:
+                written = await self._store.finish_jobs(bucket, reports)
+                break
+            except Exception as error:
+                observe.emit("component.failed", component=self.name, reason=str(error))
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+        await crashpoints.here("worker.after_finish")
+        self._hints.tell(Channel.RESULTS, bucket, (saga_id for _, saga_id in written))
+        if len(written) < len(reports):
+            known = {job_id for job_id, _ in written}
+            for report in reports:
+                if report.job_id not in known:
+                    observe.emit(
+                        "result.refused",
+                        job_id=report.job_id,
+                        error_code=report.error_code,
+                        worker_id=self._worker_id,
+                    )
+
+    def _report(self, lease: _Lease, outcome: Outcome) -> None:
+        job = lease.job
+        observe.emit(
+            "delivery.attempted",
+            correlation_id=correlation_id(job.event_id),
+            saga_id=job.saga_id,
+            job_id=job.job_id,
+            delivery_status=SagaStatus.IN_PROGRESS,
+            subscription_id=job.subscription_id,
+            delivered=outcome.delivered,
+            response_status=outcome.response_status,
+            error_code=outcome.error_code,
+            detail=outcome.detail,
+            milliseconds=round((time.monotonic() - lease.started) * 1000, 1),
+            lease_expiration=job.lease_until,
+            worker_id=self._worker_id,
+        )
+
+    async def drain(self) -> None:
+        """What is being sent ends by its own deadline; then every result is written."""
+        if self._under_way:
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._flush_all()
+        await self._sender.close()

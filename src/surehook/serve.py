@@ -1,0 +1,149 @@
+"""Puts components together into one process: databases, hints, loops, signals.
+
+Reads   the configuration       Writes  nothing itself
+
+Any mix of processes on any number of machines works together; they meet in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+
+from surehook.config import Config
+from surehook.delivery import Sender
+from surehook.delivery.secrets import Sealer, parse_keys
+from surehook.observe import crashpoints
+from surehook.pipeline.cleaner import Cleaner
+from surehook.pipeline.deadletters import DeadLetters
+from surehook.pipeline.hints import Hints
+from surehook.pipeline.orchestrator import Orchestrator
+from surehook.pipeline.requests import Requests
+from surehook.pipeline.router import Router
+from surehook.pipeline.service import Component, Group, Service
+from surehook.pipeline.worker import Worker, new_worker_id
+from surehook.store import open_database
+from surehook.store.logins import Place
+from surehook.store.postgres.cleaner import CleanerStore
+from surehook.store.postgres.database import Database
+from surehook.store.postgres.deadletters import DeadLetterStore
+from surehook.store.postgres.orchestrator import OrchestratorStore
+from surehook.store.postgres.router import RouterStore
+from surehook.store.postgres.worker import WorkerStore
+
+LOOPS = ("router", "orchestrator", "worker", "cleaner", "deadletters")
+
+
+class Process:
+    """The chosen components of one process, opened, and closed again in the end."""
+
+    def __init__(
+        self, config: Config, place: Place, sender: Callable[[], Sender] | None = None
+    ) -> None:
+        self._config = config
+        self._place = place
+        self._sender = sender or self._https_sender
+        self.hints = Hints()
+        self.databases: dict[str, Database] = {}
+        self.group = Group([])
+
+    async def open(self, names: Sequence[str]) -> None:
+        for name in names:
+            database = await open_database(self._config, self._place, name)
+            self.databases[name] = database
+            component = self._component(name, database, list(range(database.buckets)))
+            self.group.services.append(Service(component, self.hints, database))
+        first = next(iter(self.databases.values()))
+
+        async def notify(channel: str, message: str) -> object:
+            return await first.all("notify", channel=channel, message=message)
+
+        self.hints.send_outward(notify)
+
+    def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
+        config = self._config
+        match name:
+            case "router":
+                batch = config.number("orchestrator.batch")
+                return Router(RouterStore(database), self.hints, buckets, batch)
+            case "orchestrator":
+                return Orchestrator(
+                    OrchestratorStore(database),
+                    self.hints,
+                    buckets,
+                    policy=config.policy,
+                    batch=config.number("orchestrator.batch"),
+                    open_jobs=config.number("orchestrator.open_jobs"),
+                    cap=config.number("orchestrator.subscription_cap"),
+                )
+            case "worker":
+                return self._worker(database, buckets)
+            case "cleaner":
+                return Cleaner(CleanerStore(database), self.hints, buckets)
+            case "deadletters":
+                return DeadLetters(DeadLetterStore(database), self.hints, buckets)
+        raise AssertionError(name)
+
+    def _worker(self, database: Database, buckets: list[int]) -> Worker:
+        worker_id = new_worker_id()
+        store = WorkerStore(database, worker_id)
+        lease_seconds = self._config.seconds("worker.lease_duration")
+        requests = Requests(
+            store,
+            Sealer(parse_keys(self._place.encryption_key or "")),
+            self._config.seconds("delivery.request_timeout"),
+            lease_seconds,
+        )
+        return Worker(
+            store,
+            self.hints,
+            buckets,
+            sender=self._sender(),
+            prepare=requests.prepare,
+            worker_id=worker_id,
+            concurrency=self._config.number("worker.concurrency"),
+            memory=self._config.number("worker.memory"),
+            lease_seconds=lease_seconds,
+        )
+
+    def _https_sender(self) -> Sender:
+        from surehook.delivery.client import HttpsSender, SenderSettings
+
+        ca_file = self._config.optional_path("delivery.ca_file")
+        return HttpsSender(
+            SenderSettings(
+                allow_networks=tuple(str(network) for network in self._config.allow_networks),
+                ca_file=str(ca_file) if ca_file else None,
+            )
+        )
+
+    async def run(self) -> None:
+        """Until stop(), or until SIGTERM or SIGINT; then drain."""
+        try:
+            await self.group.run()
+        finally:
+            await self.close()
+
+    def stop(self) -> None:
+        self.group.stop()
+
+    async def close(self) -> None:
+        await self.hints.close()
+        for database in self.databases.values():
+            await database.close()
+
+
+async def serve(config: Config, place: Place, names: Sequence[str]) -> None:
+    """Run these components in this process until it is told to end."""
+    crashpoints.arm_from_environment()
+    process = Process(config, place)
+    try:
+        await process.open(names)
+    except BaseException:
+        await process.close()
+        raise
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, process.stop)
+    await process.run()
