@@ -75,10 +75,13 @@ def postgres_guard() -> str:
 
     The test stands in the WHEN clause: there it costs nothing measurable.
     """
+    waits, runs = states.SagaStatus.PENDING_RETRY, states.SagaStatus.IN_PROGRESS
     saga_fixed = (
         f"{_postgres_identity(SAGA_IDENTITY)}\n"
-        "    -- next_attempt_at names the attempt: it never goes back\n"
-        "    OR NEW.next_attempt_at < OLD.next_attempt_at"
+        "    -- next_attempt_at names the attempt: starting keeps it, a retry gets a later one\n"
+        "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
+        f"    OR NEW.status = '{waits}' AND NEW.next_attempt_at = OLD.next_attempt_at\n"
+        f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
     )
     return f"""-- {NOTE.format(source="states.py")}
 
@@ -88,7 +91,7 @@ BEGIN
         ERRCODE = 'SH001',
         MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
                          OLD.status, NEW.status),
-        HINT = 'docs/states.md lists the permitted moves';
+        HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
 END
 $$;
 
