@@ -35,7 +35,7 @@ from surehook.store.postgres.router import RouterStore
 from surehook.store.postgres.verifier import VerifierStore
 from surehook.store.postgres.worker import WorkerStore
 
-LOOPS = ("verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
+COMPONENTS = ("verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
 
 
 class Process:
@@ -58,11 +58,7 @@ class Process:
             component = self._component(name, database, list(range(database.buckets)))
             self.group.services.append(Service(component, self.hints, database))
         first = next(iter(self.databases.values()))
-
-        async def notify(channel: str, message: str) -> object:
-            return await first.all("notify", channel=channel, message=message)
-
-        self.hints.send_outward(notify)
+        self.hints.send_outward(first.notify)
 
     def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
         config = self._config

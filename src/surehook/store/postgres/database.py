@@ -250,6 +250,12 @@ class Database:
 
         return await self.run(transacted)
 
+    async def notify(self, channel: str, message: str) -> None:
+        """Tell other processes; like LISTEN, the driver's own affair and no component's."""
+        await self.run(
+            lambda session: session._connection.fetch("SELECT pg_notify($1, $2)", channel, message)
+        )
+
     @asynccontextmanager
     async def listening(
         self, channel: str, heard: Callable[[str], None]
