@@ -32,6 +32,7 @@ from surehook.store.postgres.migrate import migrate
 KINDS = ("system", "wheel")
 BUCKETS = (1, 4)  # one template each
 ROLE_SECRET = "a role secret for tests only"
+ENCRYPTION_KEY = "5e" * 32
 PREFIX = "surehook-tests-"
 # Durability is what the embedded server's own tests are about; here speed is.
 SETTINGS = {"fsync": "off", "autovacuum": "off", "shared_buffers": "64MB", "max_wal_size": "256MB"}
