@@ -46,7 +46,7 @@ class Child:
 
     def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(  # noqa: ASYNC220
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "support.child", *arguments], env=dict(env), stderr=self.log
         )
 
