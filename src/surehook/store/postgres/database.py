@@ -230,7 +230,7 @@ class Database:
                 if attempt == RETRIES_MAX:
                     raise
                 await asyncio.sleep(random.uniform(0.001, 0.01) * 2**attempt)
-            except (*_GONE, TimeoutError) as error:
+            except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
                 raise unreachable(error, self.login) from error
         raise Bug("unreachable")
 
