@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def block(page: str, language: str) -> str:
     return found[1]
 
 
-def run_node(code: str, given: dict[str, object]) -> str:
+def run_node(code: str, given: Mapping[str, object]) -> str:
     node = shutil.which("node")
     if node is None:
         pytest.skip("NOT SHOWN: the JavaScript examples (no node)")
