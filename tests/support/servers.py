@@ -76,7 +76,7 @@ def wanted() -> list[str]:
     return ["system", "wheel"] if system else ["wheel"]
 
 
-def _home() -> Path:
+def home() -> Path:
     """In memory where there is room: copying a database is then seven times as fast."""
     memory = Path("/dev/shm")
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 2**30:
@@ -89,7 +89,7 @@ class Run:
 
     def __init__(self) -> None:
         _remove_stale_directories()
-        self.directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_home()))
+        self.directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home()))
         self.directory.chmod(0o711)  # as root the server runs under another account
         self._alive = os.open(self.directory, os.O_RDONLY)
         fcntl.flock(self._alive, fcntl.LOCK_SH)
@@ -145,7 +145,7 @@ def found(directory: Path, kind: str) -> Server:
 
 def _remove_stale_directories() -> None:
     """What a run left behind that was killed before it could clean up."""
-    for directory in _home().glob(f"{PREFIX}*"):
+    for directory in home().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError), _exclusively(directory):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -158,6 +158,16 @@ def _exclusively(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def private_server(kind: str) -> Iterator[Server]:
+    """A new server of one test's own, for what concerns a server as a whole."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=home()) as directory:
+        Path(directory).chmod(0o711)
+        data = Path(directory) / "data"
+        with EmbeddedServer(data, binaries=available()[kind], settings=SETTINGS) as server:
+            yield Server(kind, server.url, str(server.binaries), server.version)
 
 
 # ── Databases ─────────────────────────────────────────────────────────────────────────────────
