@@ -75,12 +75,11 @@ def postgres_guard() -> str:
 
     The test stands in the WHEN clause: there it costs nothing measurable.
     """
-    waits, runs = states.SagaStatus.PENDING_RETRY, states.SagaStatus.IN_PROGRESS
+    runs = states.SagaStatus.IN_PROGRESS
     saga_fixed = (
         f"{_postgres_identity(SAGA_IDENTITY)}\n"
-        "    -- next_attempt_at names the attempt: starting keeps it, a retry gets a later one\n"
+        "    -- next_attempt_at names the attempt: it never goes back, and starting keeps it\n"
         "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
-        f"    OR NEW.status = '{waits}' AND NEW.next_attempt_at = OLD.next_attempt_at\n"
         f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
     )
     return f"""-- {NOTE.format(source="states.py")}
