@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from click.testing import CliRunner
 
 from support import Configure
 from support.old_server import old_server
-from support.servers import PREFIX, Server, connected, home
+from support.servers import Server, connected, private_directory
 from surehook import doctor
 from surehook.config import load
 from surehook.doctor import Finding, Level, examine, refuse_if_unsafe
@@ -55,10 +54,8 @@ async def test_a_healthy_database_has_only_good_findings(
 @pytest.fixture(scope="module")
 def durable() -> Iterator[EmbeddedServer]:
     """A server as users have it: embedded, durable."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=home()) as directory:
-        Path(directory).chmod(0o711)
-        with EmbeddedServer(Path(directory) / "data") as server:
-            yield server
+    with private_directory() as directory, EmbeddedServer(directory / "data") as server:
+        yield server
 
 
 def run_cli(*arguments: str, env: Mapping[str, str]) -> tuple[int, str]:

@@ -34,6 +34,7 @@ BUCKETS = (1, 4)  # one template each
 ROLE_SECRET = "a role secret for tests only"
 ENCRYPTION_KEY = "5e" * 32
 PREFIX = "surehook-tests-"
+PRIVATE_PREFIX = "surehook-private-"  # one test's own; never taken for what a run left behind
 # Durability is what the embedded server's own tests are about; here speed is.
 SETTINGS = {"fsync": "off", "autovacuum": "off", "shared_buffers": "64MB", "max_wal_size": "256MB"}
 
@@ -164,11 +165,18 @@ def _exclusively(directory: Path) -> Iterator[None]:
 @contextmanager
 def private_server(kind: str) -> Iterator[Server]:
     """A new server of one test's own, for what concerns a server as a whole."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=home()) as directory:
-        Path(directory).chmod(0o711)
-        data = Path(directory) / "data"
-        with EmbeddedServer(data, binaries=available()[kind], settings=SETTINGS) as server:
+    with private_directory() as directory:
+        data, binaries = directory / "data", available()[kind]
+        with EmbeddedServer(data, binaries=binaries, settings=SETTINGS) as server:
             yield Server(kind, server.url, str(server.binaries), server.version)
+
+
+@contextmanager
+def private_directory() -> Iterator[Path]:
+    """A directory that the server's account can reach."""
+    with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=home()) as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
 
 
 # ── Databases ─────────────────────────────────────────────────────────────────────────────────
