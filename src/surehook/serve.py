@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from surehook.config import Config
 from surehook.delivery import Sender
 from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.delivery.pool import PoolLimits
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.observe import crashpoints
 from surehook.pipeline.cleaner import Cleaner
@@ -118,10 +119,14 @@ class Process:
 
     def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
+        slots = self._config.number("worker.concurrency")
         return HttpsSender(
             SenderSettings(
                 allow_networks=tuple(str(network) for network in self._config.allow_networks),
                 ca_file=str(ca_file) if ca_file else None,
+                # All slots may be busy with one host: closing and reopening its connections
+                # would cost ten times as much as the requests.
+                pool=PoolLimits(per_origin=slots, total=max(2048, 2 * slots)),
             )
         )
 
