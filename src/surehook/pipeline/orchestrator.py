@@ -101,7 +101,13 @@ class Orchestrator(Component):
     async def step(self) -> float:
         rests: list[float] = []
         for bucket in self._buckets.values():
-            rests += await asyncio.gather(self._apply(bucket), self._create(bucket))
+            # Both end before the step does, also when one of them fails.
+            for result in await asyncio.gather(
+                self._apply(bucket), self._create(bucket), return_exceptions=True
+            ):
+                if isinstance(result, BaseException):
+                    raise result
+                rests.append(result)
         return min(rests)
 
     # ── Create ────────────────────────────────────────────────────────────────────────────────

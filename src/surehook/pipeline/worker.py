@@ -146,7 +146,11 @@ class Worker(Component):
             return
         leases = [_Lease(job, bucket, token) for job in jobs]
         await crashpoints.here("worker.after_lease")
-        requests = await self._prepare(jobs)
+        try:
+            requests = await self._prepare(jobs)
+        except Exception:
+            await self._give_back(leases)
+            raise
         loop = asyncio.get_running_loop()
         for lease, request in zip(leases, requests, strict=True):
             if isinstance(request, ErrorCode):
@@ -159,6 +163,9 @@ class Worker(Component):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The lease runs out and the cleaner returns the job; this is a bug to be seen.
+            observe.emit("component.failed", component=self.name, reason=repr(error))
         free = self._concurrency - len(self._under_way)
         if not self._under_way or free == self._worth_leasing():
             self.wake()
