@@ -239,7 +239,7 @@ async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
     cleaner = await open_store("cleaner")
     heard: asyncio.Queue[str] = asyncio.Queue()
     async with cleaner.listening("surehook_test", heard.put_nowait) as lost:
-        await cleaner.all("notify", channel="surehook_test", message="there is work")
+        await cleaner.notify("surehook_test", "there is work")
         assert await asyncio.wait_for(heard.get(), 5) == "there is work"
         assert not lost.done()
         await owner.fetch(

@@ -71,7 +71,8 @@ SET status = given.status, response_status = given.response_status,
     response_excerpt = given.response_excerpt, worker_id = :worker_id,
     finished_at = surehook_now()
 FROM (
-    SELECT *, :bucket::smallint AS bucket
+    SELECT id, status, response_status, error_code, retry_after, response_excerpt, lease_token,
+        :bucket::smallint AS bucket
     FROM unnest(:job_ids::bigint[], :statuses::job_status[], :response_statuses::integer[],
                 :error_codes::varchar[], :retry_afters::integer[], :response_excerpts::varchar[],
                 :lease_tokens::bigint[])
