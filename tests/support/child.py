@@ -1,6 +1,7 @@
 """What a child process of a test runs; configured by its environment, like the program.
 
     python -m support.child serve router,orchestrator       components, until SIGTERM
+    python -m support.child poisoned worker                 … that die of a payload with "poison"
     python -m support.child whole 40                        everything, and 40 events handed in
 
 `whole` requeues every dead letter when it gets SIGUSR1.
@@ -16,6 +17,8 @@ import uvloop
 
 from support.pipeline import ALL
 from surehook.config import Config, load
+from surehook.delivery import Outcome, Request
+from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.observe import crashpoints, log
 from surehook.pipeline.deadletters import Requeue
 from surehook.pipeline.ingest import Ingest
@@ -25,6 +28,26 @@ from surehook.store import open_database
 from surehook.store.logins import Place
 from surehook.store.postgres.deadletters import DeadLetterStore, Filter
 from surehook.store.postgres.ingest import IngestStore
+
+
+class PoisonedSender(HttpsSender):
+    """Some payloads kill whoever sends them."""
+
+    async def send(self, request: Request) -> Outcome:
+        if b"poison" in request.body:
+            await crashpoints.kill()
+        return await super().send(request)
+
+
+async def poisoned(config: Config, place: Place, names: list[str]) -> None:
+    settings = SenderSettings(
+        allow_networks=tuple(map(str, config.allow_networks)),
+        ca_file=str(config.optional_path("delivery.ca_file")),
+    )
+    process = Process(config, place, lambda: PoisonedSender(settings))
+    await process.open(names)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.stop)
+    await process.run()
 
 
 async def whole(config: Config, place: Place, count: int) -> None:
@@ -60,6 +83,8 @@ def main(mode: str, what: str) -> None:
     )
     if mode == "serve":
         uvloop.run(serve(config, place, what.split(",")))
+    elif mode == "poisoned":
+        uvloop.run(poisoned(config, place, what.split(",")))
     else:
         uvloop.run(whole(config, place, int(what)))
 

@@ -144,7 +144,7 @@ class Service:
                 async with self._database.listening(channel, heard) as lost:
                     failures = 0
                     await lost
-            except DatabaseUnreachable:
+            except Exception:  # the connection may break in many ways; none may deafen us for good
                 failures += 1
             observe.emit("hint.lost", component=self.component.name, channel=str(channel))
             await asyncio.sleep(_back_off(failures + 1))

@@ -179,8 +179,9 @@ class Worker(Component):
                 self._draining_for_suspects = True
 
     async def _run_suspects(self) -> None:
-        """One after the other, each alone, for a while."""
+        """One after the other, each alone, for a while; then the others have as long."""
         self._draining_for_suspects = False
+        looked = self._suspects_due - SUSPECT_LOOK_SECONDS
         until = time.monotonic() + SUSPECT_TURN_SECONDS
         for bucket in self._buckets:
             while time.monotonic() < until:
@@ -191,6 +192,8 @@ class Worker(Component):
                 await self._begin(jobs, bucket, token)
                 await asyncio.gather(*self._under_way)
                 await self._flush_all()
+        now = time.monotonic()
+        self._suspects_due = max(self._suspects_due, now + (now - looked))
 
     # ── Sending ───────────────────────────────────────────────────────────────────────────────
 
@@ -201,7 +204,10 @@ class Worker(Component):
                 await self._give_back([lease])
                 return
             await crashpoints.here("worker.before_send")
-            outcome = await self._sender.send(request)
+            try:
+                outcome = await self._sender.send(request)
+            except Exception as error:  # it promises not to raise: ours to report, not to lose
+                outcome = Outcome(None, ErrorCode.INTERNAL_ERROR, detail=type(error).__name__)
             await crashpoints.here("worker.after_send")
             self._finished(lease, outcome)
         finally:

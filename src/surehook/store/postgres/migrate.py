@@ -280,16 +280,6 @@ async def _apply_generated(
         report(f"applied {name}")
 
 
-async def _forget_lost_grants(connection: Connection) -> None:
-    """A dump restored where the roles were not there yet says that they have their grants."""
-    await connection.execute(
-        "DELETE FROM schema_settings WHERE name = 'generated grants' AND EXISTS ("
-        "SELECT 1 FROM unnest($1::text[]) AS role "
-        "WHERE NOT has_table_privilege(role, 'schema_migrations', 'SELECT'))",
-        [role.name for role in ROLES],
-    )
-
-
 async def _make_logins(connection: Connection, role_secret: str, report: Report) -> None:
     """One login per role, its password derived from the role secret.
 
