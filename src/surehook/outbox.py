@@ -66,7 +66,7 @@ def publish(
     """
     if isinstance(connection, str):
         connection = _django_connection(connection)
-    family, is_async = _recognised(type(connection))
+    family, is_async = _recognised(connection)
     if is_async:
         raise TypeError(f"{_name(connection)} is asynchronous: await outbox.publish_async(…)")
     values = _values(event_type, payload, tenant, external_id)
@@ -83,7 +83,7 @@ async def publish_async(
     schema: str | None = None,
 ) -> None:
     """The same on an asyncpg, psycopg AsyncConnection, AsyncSession or AsyncConnection."""
-    family, is_async = _recognised(type(connection))
+    family, is_async = _recognised(connection)
     if not is_async:
         raise TypeError(f"{_name(connection)} is synchronous: use outbox.publish(…)")
     values = _values(event_type, payload, tenant, external_id)
@@ -91,7 +91,7 @@ async def publish_async(
         await connection.execute(_statement("numeric", schema), *values)
     elif family == "sqlalchemy":
         await connection.execute(_clause(schema), dict(zip(_PARAMETERS, values, strict=True)))
-    else:  # on a connection of its own: a cursor's rows must not be lost
+    else:
         await _of_cursor(connection).execute(_statement("format", schema), values)
 
 
@@ -174,9 +174,19 @@ def _django_connection(alias: str) -> Any:
     return connections[alias]
 
 
-@cache
-def _recognised(kind: type) -> tuple[Family, bool]:
-    """Which driver an object belongs to, by the classes that it is made of; and if it is async."""
+_known: dict[type[Any], tuple[Family, bool]] = {}
+
+
+def _recognised(connection: Any) -> tuple[Family, bool]:
+    """Which driver's object this is, and whether that is asynchronous."""
+    kind = type(connection)
+    if kind not in _known:
+        _known[kind] = _family_of(kind)
+    return _known[kind]
+
+
+def _family_of(kind: type[Any]) -> tuple[Family, bool]:
+    """By the classes that it is made of, so that no driver is imported and subclasses count."""
     for base in kind.__mro__:
         family = base.__module__.partition(".")[0]
         if family not in _STYLES:
