@@ -20,7 +20,8 @@ TENANT_MAX = 100
 EXTERNAL_ID_MAX = 255
 
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -78,13 +79,10 @@ def _deeper_than(encoded: bytes, levels: int) -> bool:
     if encoded.count(b"{") + encoded.count(b"[") <= levels:
         return False  # nearly every payload ends here
     depth = 0
-    for byte in _STRING.sub(b"", encoded):
-        if byte in b"{[":
-            depth += 1
-            if depth > levels:
-                return True
-        elif byte in b"}]":
-            depth -= 1
+    for bracket in _STRING.sub(b"", encoded).translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"{[" else -1
+        if depth > levels:
+            return True
     return False
 
 

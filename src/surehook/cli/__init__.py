@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # name → (module, attribute, what it does), in the order in which help lists them.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "listen": ("surehook.cli.listen", "listen", "Receive webhooks here, check and show them."),
     "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
     "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
