@@ -2,8 +2,10 @@
 
     SurehookError                exit  whose turn it is
     ├── UsageError                2    the operator: a setting, a flag or an input is wrong
-    │   └── ConfigError           2    … in the configuration
+    │   ├── ConfigError           2    … in the configuration
+    │   └── FieldRefused          2    … in a named field
     ├── AnswerIsNo                1    nobody: the question was understood and the answer is no
+    │   └── NotFound              1    … because there is no such thing
     ├── Unreachable               3    the surroundings: a database or service does not answer
     │   ├── DatabaseUnreachable   3    … the database
     │   └── EmbeddedServerError   3    … the server that we start ourselves cannot run
@@ -40,10 +42,22 @@ class ConfigError(UsageError):
     """A value in the configuration is wrong."""
 
 
+class FieldRefused(UsageError):
+    """A value is not acceptable; `field` says which."""
+
+    def __init__(self, field: str, message: str, advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.field = field
+
+
 class AnswerIsNo(SurehookError):
     """Understood, done, and the answer is no."""
 
     exit_code = 1
+
+
+class NotFound(AnswerIsNo):
+    """There is none with this id, or it belongs to someone else."""
 
 
 class Unreachable(SurehookError):

@@ -75,10 +75,12 @@ def postgres_guard() -> str:
 
     The test stands in the WHEN clause: there it costs nothing measurable.
     """
+    runs = states.SagaStatus.IN_PROGRESS
     saga_fixed = (
         f"{_postgres_identity(SAGA_IDENTITY)}\n"
-        "    -- next_attempt_at names the attempt: it never goes back\n"
-        "    OR NEW.next_attempt_at < OLD.next_attempt_at"
+        "    -- next_attempt_at names the attempt: it never goes back, and starting keeps it\n"
+        "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
+        f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
     )
     return f"""-- {NOTE.format(source="states.py")}
 
@@ -88,7 +90,7 @@ BEGIN
         ERRCODE = 'SH001',
         MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
                          OLD.status, NEW.status),
-        HINT = 'docs/states.md lists the permitted moves';
+        HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
 END
 $$;
 

@@ -20,6 +20,10 @@ JobId = NewType("JobId", int)
 DeadLetterId = NewType("DeadLetterId", int)
 Bucket = NewType("Bucket", int)
 
+# Where a sealed text belongs: it opens nowhere else.
+SIGNING_PLACE = "subscription_secrets"
+HEADERS_PLACE = "custom_headers"
+
 
 def correlation_id(event_id: int) -> str:
     """The name under which one event is followed through every log."""
@@ -143,3 +147,39 @@ class Requeued(msgspec.Struct, frozen=True):
     saga_id: SagaId | None
     created: bool  # False: it had been requeued before, or cannot be
     deliverable: bool  # the subscription is active and verified
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """A subscription as its owner sees it; nothing secret."""
+
+    id: SubscriptionId
+    tenant: str
+    event_type: str
+    callback_url: str
+    pending_callback_url: str | None
+    active: bool
+    verified: bool
+    eligible_from: datetime | None
+    max_attempts: int | None
+    base_delay_seconds: float | None
+    request_timeout_seconds: float | None
+    concurrency_cap: int | None
+    rate_limit_per_second: float | None
+    description: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """One attempt to prove an endpoint, as its owner sees it; neither challenge nor code."""
+
+    id: int
+    subscription_id: SubscriptionId
+    callback_url: str
+    attempts: int
+    last_result: str | None
+    last_reason: str | None
+    created_at: datetime
+    last_attempt_at: datetime | None
+    expires_at: datetime
+    verified_at: datetime | None

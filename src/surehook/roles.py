@@ -56,6 +56,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "secret_id",
         "challenge",
         "code",
+        "code_tries",
         "attempts",
         "last_result",
         "last_reason",
@@ -280,6 +281,7 @@ ROLES: tuple[Role, ...] = (
             ),
             _update(
                 "subscription_verifications",
+                "code_tries",
                 "attempts",
                 "last_result",
                 "last_reason",

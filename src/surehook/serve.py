@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from surehook.config import Config
 from surehook.delivery import Sender
+from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.observe import crashpoints
 from surehook.pipeline.cleaner import Cleaner
@@ -22,6 +23,7 @@ from surehook.pipeline.orchestrator import Orchestrator
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.router import Router
 from surehook.pipeline.service import Component, Group, Service
+from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
 from surehook.store import open_database
 from surehook.store.logins import Place
@@ -30,9 +32,10 @@ from surehook.store.postgres.database import Database
 from surehook.store.postgres.deadletters import DeadLetterStore
 from surehook.store.postgres.orchestrator import OrchestratorStore
 from surehook.store.postgres.router import RouterStore
+from surehook.store.postgres.verifier import VerifierStore
 from surehook.store.postgres.worker import WorkerStore
 
-LOOPS = ("router", "orchestrator", "worker", "cleaner", "deadletters")
+LOOPS = ("verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
 
 
 class Process:
@@ -81,6 +84,13 @@ class Process:
                 return self._worker(database, buckets)
             case "cleaner":
                 return Cleaner(CleanerStore(database), self.hints, buckets)
+            case "verifier":
+                return Verifier(
+                    VerifierStore(database),
+                    self._sealer(),
+                    self._https_sender(),
+                    config.seconds("delivery.request_timeout"),
+                )
             case "deadletters":
                 return DeadLetters(DeadLetterStore(database), self.hints, buckets)
         raise AssertionError(name)
@@ -91,7 +101,7 @@ class Process:
         lease_seconds = self._config.seconds("worker.lease_duration")
         requests = Requests(
             store,
-            Sealer(parse_keys(self._place.encryption_key or "")),
+            self._sealer(),
             self._config.seconds("delivery.request_timeout"),
             lease_seconds,
         )
@@ -107,9 +117,10 @@ class Process:
             lease_seconds=lease_seconds,
         )
 
-    def _https_sender(self) -> Sender:
-        from surehook.delivery.client import HttpsSender, SenderSettings
+    def _sealer(self) -> Sealer:
+        return Sealer(parse_keys(self._place.encryption_key or ""))
 
+    def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
         return HttpsSender(
             SenderSettings(

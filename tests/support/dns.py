@@ -34,6 +34,7 @@ class NameServer(asyncio.DatagramProtocol):
         self._silent: set[str] = set()
         self._failing: set[str] = set()
         self._default: list[str] | None = None
+        self.silent_for_ipv6 = False
 
     def answer(self, name: str, *turns: list[str]) -> None:
         """The addresses of a name, by turn; each family counts its own turns."""
@@ -66,7 +67,7 @@ class NameServer(asyncio.DatagramProtocol):
         name, end = _read_name(data)
         (kind,) = struct.unpack_from("!H", data, end)
         self.questions[name] += 1
-        if name in self._silent:
+        if name in self._silent or (kind == _AAAA and self.silent_for_ipv6):
             return
         code, records = self._look_up(name, kind)
         head = data[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, len(records), 0, 0)

@@ -110,8 +110,7 @@ class Peer:
     def reset(self) -> None:
         """Close with RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        raw = socket.socket(fileno=self.sock.detach())
-        raw.close()
+        self.sock.close()
 
     def close(self) -> None:
         """Close, without TLS's close_notify."""

@@ -96,6 +96,10 @@ class Receiver:
                 self._news.clear()
                 await self._news.wait()
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
     def close_connections(self) -> None:
         """Close every open connection without a word."""
         for connection in list(self._open):

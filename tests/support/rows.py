@@ -8,20 +8,22 @@ What is not named is made up: a saga without an event gets a new event, and so o
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
-from surehook.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, S, SagaStatus
+from surehook.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, SagaStatus
 
 Connection = Any  # asyncpg ships no types
+Status = TypeVar("Status", bound=StrEnum)
 
 _numbers = count(1)
 
 
-def way(moves: Iterable[Move[S]], start: S, goal: S) -> list[S]:
+def way(moves: Iterable[Move[Any]], start: Status, goal: Status) -> list[Status]:
     """The shortest permitted way from start to goal, without the start."""
     moves = tuple(moves)
-    ways: list[list[S]] = [[start]]
+    ways = [[start]]
     for so_far in ways:  # grows while it is walked
         if so_far[-1] is goal:
             return so_far[1:]

@@ -7,7 +7,7 @@ Writes  to loopback only: the guard allows nothing else unless a test says so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -46,6 +46,13 @@ async def started(given: SenderSettings | None = None) -> AsyncIterator[HttpsSen
         yield sender
     finally:
         await sender.close()
+
+
+async def until(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+    """Wait for something that only the network can bring about, and that nobody signals."""
+    async with asyncio.timeout(timeout):
+        while not condition():  # noqa: ASYNC110 — there is no event to wait for
+            await asyncio.sleep(0.005)
 
 
 def request(

@@ -1,5 +1,7 @@
 """The pipeline, in the order in which a delivery meets its components.
 
+    subscriptions an owner            → subscriptions
+    verifier      a challenge         → subscriptions, verified
     ingest        a request            → events
     router        events               → sagas
     orchestrator  due sagas            → jobs;  job results → sagas

@@ -22,6 +22,7 @@ class Channel(StrEnum):
     SAGAS = "surehook_sagas"  # to the orchestrator: sagas were made
     JOBS = "surehook_jobs"  # to workers: jobs were made
     RESULTS = "surehook_results"  # to the orchestrator: these sagas' jobs have ended
+    CHALLENGES = "surehook_challenges"  # to the verifier: a verification was asked for
     DEATHS = "surehook_deaths"  # to the dead letters: sagas have died
 
 

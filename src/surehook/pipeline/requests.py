@@ -19,13 +19,11 @@ from surehook.config import LEASE_MARGIN_SECONDS
 from surehook.delivery import ErrorCode, Request
 from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import Signer, message_id, parse_secret, signed_headers
-from surehook.records import LeasedJob
+from surehook.records import HEADERS_PLACE, SIGNING_PLACE, LeasedJob
 from surehook.store.postgres.worker import WorkerStore
 
 SECRETS_FRESH_SECONDS = 5.0
 OPENED_MAX = 10_000
-SIGNING_PLACE = "subscription_secrets"
-HEADERS_PLACE = "custom_headers"
 
 
 class Requests:

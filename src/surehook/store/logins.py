@@ -17,9 +17,9 @@ class Place:
 
     url: str
     role_secret: str | None
-    encryption_key: str | None = None
+    encryption_key: str | None = None  # of the subscriptions' secrets
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # no secret in a log or a traceback
         return f"Place({without_password(self.url)})"
 
 

@@ -65,6 +65,8 @@ def parse(content: str, source: str) -> dict[str, Statement]:
 
 
 def load(dialect: str, component: str) -> dict[str, Statement]:
-    """The statements that `component` may use on `dialect`."""
+    """The statements that `component` may use on `dialect`; a login for others' use has none."""
     resource = files("surehook.store").joinpath(dialect, f"{component}.sql")
+    if not resource.is_file():
+        return {}
     return parse(resource.read_text(encoding="utf-8"), f"{dialect}/{component}.sql")

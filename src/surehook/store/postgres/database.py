@@ -83,7 +83,9 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
                 "SUREHOOK_ROLE_SECRET."
             )
         return DatabaseUnreachable(f"The database does not let {who} in ({error}).", advice)
-    reason = str(error) or type(error).__name__
+    reason = str(error) or (
+        "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    )
     return DatabaseUnreachable(
         f"The database does not answer ({reason}).", "Is the server running, and the URL right?"
     )
@@ -104,7 +106,16 @@ async def connect(
     except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
         raise unreachable(error, login) from None
     except (ValueError, asyncpg.ClientConfigurationError) as error:
-        raise ConfigError(f"The database URL cannot be used: {error}") from None
+        raise unusable_url(error) from None
+
+
+def unusable_url(error: Exception) -> ConfigError:
+    """A URL that the driver cannot take apart; its words may quote a piece of a password."""
+    reason = f" ({error})" if isinstance(error, asyncpg.ClientConfigurationError) else ""
+    return ConfigError(
+        f"The database URL cannot be used{reason}.",
+        "Special characters in a user or password must be percent-encoded.",
+    )
 
 
 class Session:
@@ -174,7 +185,7 @@ class Database:
         except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
             raise unreachable(error, self.login) from None
         except (ValueError, asyncpg.ClientConfigurationError) as error:
-            raise ConfigError(f"The database URL cannot be used: {error}") from None
+            raise unusable_url(error) from None
 
     async def _assert_settings(self, connection: Connection) -> None:
         """A pooler or a role setting between us and the server must not have changed them."""

@@ -26,6 +26,7 @@ from surehook import __version__
 from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
+from surehook.store.postgres import rights
 from surehook.store.postgres.scram import verifier
 
 Connection = Any  # asyncpg ships no types
@@ -33,7 +34,7 @@ Result = TypeVar("Result")
 
 LOCK_WAIT_SECONDS = 2
 TRIES_MAX = 60
-SERVER_VERSION_MIN = 150000
+SERVER_MAJOR_MIN = 15
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -169,11 +170,15 @@ async def migrate(
     *,
     buckets: int | None = None,
     role_secret: str | None = None,
+    grants: bool | None = None,
     until: int | None = None,
     report: Report = lambda _: None,
 ) -> None:
-    """Apply what is missing. With a role secret, the components' logins are made too."""
-    await _refuse_old_server(connection)
+    """Apply what is missing. With a role secret, the components' logins are made too.
+
+    `grants` without a secret is for logins that an administrator made (one URL per component).
+    """
+    refuse_old_server(connection)
     await _patiently(lambda: connection.execute(_LEDGER))
     state = await read_state(connection)
     state.refuse_if_too_new()
@@ -188,14 +193,20 @@ async def migrate(
     await _apply_generated(connection, "guard", report)
     if role_secret is not None:
         await _patiently(lambda: _make_logins(connection, role_secret, report))
-        await _apply_generated(connection, "grants", report)
+    elif grants:
+        await _require_roles(connection)
+    if role_secret is not None or grants:
+        # A restored dump brings the mark that they are applied, not always the grants themselves.
+        wrong = bool(await rights.differences(connection))
+        await _apply_generated(connection, "grants", report, again=wrong)
 
 
-async def _refuse_old_server(connection: Connection) -> None:
-    number = int(await connection.fetchval("SHOW server_version_num"))
-    if number < SERVER_VERSION_MIN:
+def refuse_old_server(connection: Connection) -> None:
+    """By what the server said when it let us in: no statement is sent to a server too old."""
+    major = connection.get_server_version().major
+    if major < SERVER_MAJOR_MIN:
         raise AnswerIsNo(
-            f"PostgreSQL {number // 10000} is too old; surehook needs 15 or newer.",
+            f"PostgreSQL {major} is too old; surehook needs {SERVER_MAJOR_MIN} or newer.",
             "Upgrade the server, or leave database.url out and use the embedded one.",
         )
 
@@ -238,7 +249,9 @@ async def _apply(
     report(f"applied {migration.version:04} {migration.name}")
 
 
-async def _apply_generated(connection: Connection, name: str, report: Report) -> None:
+async def _apply_generated(
+    connection: Connection, name: str, report: Report, again: bool = False
+) -> None:
     """Re-applied only when it changed: it takes locks on hot tables."""
     text = generated(name)
     checksum = hashlib.sha256(text.encode()).hexdigest()
@@ -249,15 +262,17 @@ async def _apply_generated(connection: Connection, name: str, report: Report) ->
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'")
             changed = await connection.fetchval(
                 "INSERT INTO schema_settings AS s (name, value) VALUES ($1, $2) "
-                "ON CONFLICT (name) DO UPDATE SET value = $2 WHERE s.value <> $2 RETURNING true",
+                "ON CONFLICT (name) DO UPDATE SET value = $2 WHERE s.value <> $2 OR $3 "
+                "RETURNING true",
                 setting,
                 checksum,
+                again,
             )
             if changed:
                 await connection.execute(text)
             return bool(changed)
 
-    if await connection.fetchval(
+    if not again and await connection.fetchval(
         "SELECT value = $2 FROM schema_settings WHERE name = $1", setting, checksum
     ):
         return
@@ -296,6 +311,17 @@ async def _make_logins(connection: Connection, role_secret: str, report: Report)
             await connection.execute(f"ALTER ROLE {role.name} LOGIN PASSWORD '{secret}'")
             await connection.execute(f"COMMENT ON ROLE {role.name} IS '{mark}'")
     report("created the components' roles")
+
+
+async def _require_roles(connection: Connection) -> None:
+    rows = await connection.fetch("SELECT rolname FROM pg_roles")
+    missing = {role.name for role in ROLES} - {row[0] for row in rows}
+    if missing:
+        raise AnswerIsNo(
+            f"The server has no roles {', '.join(sorted(missing))}.",
+            "Create them (`surehook migrate --sql` shows how), or set SUREHOOK_ROLE_SECRET and "
+            "let migrate do it.",
+        )
 
 
 async def _patiently(work: Callable[[], Awaitable[Result]]) -> Result:
@@ -341,7 +367,11 @@ def as_sql(state: State, buckets: int, with_roles: bool) -> str:
     parts.append(generated("guard"))
     done = ["enums", "guard"]
     if with_roles:
-        roles = "\n".join(f"CREATE ROLE {role.name} LOGIN;" for role in ROLES)
+        roles = "\n".join(
+            f"DO $$ BEGIN CREATE ROLE {role.name} LOGIN;\n"
+            "EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+            for role in ROLES
+        )
         parts.append(
             "-- Set a password for each of these and give every component its own URL\n"
             f"-- (SUREHOOK_DATABASE_URL_ROUTER …), or let `surehook migrate` make them.\n{roles}"

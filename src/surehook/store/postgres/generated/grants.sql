@@ -48,11 +48,11 @@ GRANT UPDATE (callback_url, pending_callback_url, verified)
     ON subscriptions TO subscription_verifier;
 GRANT SELECT (id, subscription_id, scheme, sealed, created_at, expires_at)
     ON subscription_secrets TO subscription_verifier;
-GRANT SELECT (id, subscription_id, callback_url, secret_id, challenge, code, attempts, last_result, last_reason, created_at, last_attempt_at, expires_at, verified_at)
+GRANT SELECT (id, subscription_id, callback_url, secret_id, challenge, code, code_tries, attempts, last_result, last_reason, created_at, last_attempt_at, expires_at, verified_at)
     ON subscription_verifications TO subscription_verifier;
 GRANT INSERT (subscription_id, callback_url, secret_id, challenge, code, expires_at)
     ON subscription_verifications TO subscription_verifier;
-GRANT UPDATE (attempts, last_result, last_reason, last_attempt_at, expires_at, verified_at)
+GRANT UPDATE (code_tries, attempts, last_result, last_reason, last_attempt_at, expires_at, verified_at)
     ON subscription_verifications TO subscription_verifier;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO subscription_verifier;
@@ -182,7 +182,7 @@ GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active
     ON subscriptions TO observer;
 GRANT SELECT (id, subscription_id, scheme, created_at, expires_at)
     ON subscription_secrets TO observer;
-GRANT SELECT (id, subscription_id, callback_url, secret_id, attempts, last_result, last_reason, created_at, last_attempt_at, expires_at, verified_at)
+GRANT SELECT (id, subscription_id, callback_url, secret_id, code_tries, attempts, last_result, last_reason, created_at, last_attempt_at, expires_at, verified_at)
     ON subscription_verifications TO observer;
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket)
     ON webhook_delivery_sagas TO observer;

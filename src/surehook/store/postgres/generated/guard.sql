@@ -6,7 +6,7 @@ BEGIN
         ERRCODE = 'SH001',
         MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
                          OLD.status, NEW.status),
-        HINT = 'docs/states.md lists the permitted moves';
+        HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
 END
 $$;
 
@@ -28,8 +28,9 @@ CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_sagas
     )
     OR (NEW.id, NEW.event_id, NEW.subscription_id, NEW.created_at, NEW.requeued_from, NEW.bucket)
         IS DISTINCT FROM (OLD.id, OLD.event_id, OLD.subscription_id, OLD.created_at, OLD.requeued_from, OLD.bucket)
-    -- next_attempt_at names the attempt: it never goes back
-    OR NEW.next_attempt_at < OLD.next_attempt_at)
+    -- next_attempt_at names the attempt: it never goes back, and starting keeps it
+    OR NEW.next_attempt_at < OLD.next_attempt_at
+    OR NEW.status = 'InProgress' AND NEW.next_attempt_at <> OLD.next_attempt_at)
     EXECUTE FUNCTION surehook_refuse_move();
 
 CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_jobs

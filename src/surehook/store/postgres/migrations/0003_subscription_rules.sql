@@ -5,6 +5,7 @@ CREATE FUNCTION surehook_subscription_rules() RETURNS trigger LANGUAGE plpgsql A
 DECLARE
     was_eligible boolean := false;
 BEGIN
+    NEW.eligible_from := NULL; -- nobody sets it by hand
     IF TG_OP = 'UPDATE' THEN
         NEW.updated_at := surehook_now();
         NEW.eligible_from := OLD.eligible_from;

@@ -1,0 +1,94 @@
+"""The command line, one file per command, imported only when it is used: `--help` stays fast.
+
+A new command is a line in COMMANDS and a file beside this one that defines it with click. It gets
+the `Invocation` by @click.pass_obj and raises SurehookError for whatever the user should know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from surehook import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from surehook.config import Config
+
+# name → (module, attribute, what it does), in the order in which help lists them.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
+    "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
+    "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
+    "db": ("surehook.embedded.cli", "db", "The embedded PostgreSQL server, as its owner."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What the options before the command said."""
+
+    config_file: Path | None
+
+    def config(self, flags: Mapping[str, object] | None = None) -> Config:
+        """The configuration in force; `flags` are the command's own options, by key."""
+        from surehook.config import load
+
+        return load(self.config_file, flags=flags)
+
+
+class LazyGroup(click.Group):
+    """Knows its commands' names and summaries without importing them."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Webhook delivery that you run yourself: hand it an event once, every subscriber gets it.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The configuration file (default: surehook.toml here or in /etc/surehook).",
+)
+@click.version_option(__version__, message="surehook %(version)s")
+@click.pass_context
+def surehook(context: click.Context, config_file: Path | None) -> None:
+    invocation = Invocation(config_file)
+    context.obj = invocation
+    if context.invoked_subcommand == "db":
+        context.default_map = {"db": _embedded_defaults(invocation)}
+
+
+def _embedded_defaults(invocation: Invocation) -> dict[str, dict[str, object]]:
+    """The file's data directory for `db …`; the environment and db's own options win over it."""
+    from surehook.embedded.cli import db
+
+    # The embedded server needs no role secret, whatever DATABASE_URL says.
+    config = invocation.config({"database.roles": False})
+    defaults = {
+        "data_dir": config.optional_path("database.data_dir"),
+        "binaries": config.optional_path("database.postgres_binaries"),
+    }
+    return {command: {k: v for k, v in defaults.items() if v} for command in db.commands}

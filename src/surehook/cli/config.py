@@ -1,0 +1,38 @@
+"""`surehook config`: every setting, its value and where it came from. Never shows a secret."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from surehook.cli import Invocation
+from surehook.config import Config, default_file, without_password
+
+
+@click.command(help="Show every setting, its value and where it came from; never a secret.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--default", "only_default", is_flag=True, help="Print the default file, commented.")
+@click.pass_obj
+def config(invocation: Invocation, as_json: bool, only_default: bool) -> None:
+    if only_default:
+        click.echo(default_file(), nl=False)
+        return
+    rows = _rows(invocation.config())
+    if as_json:
+        shown = {key: {"value": value, "source": source} for key, value, source in rows}
+        click.echo(json.dumps(shown, ensure_ascii=False))
+        return
+    key_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for key, value, source in rows:
+        line = f"{key:<{key_width}}  {value:<{min(value_width, 40)}}  "
+        click.echo(line + click.style(source, dim=source == "default"))
+
+
+def _rows(settings: Config) -> list[tuple[str, str, str]]:
+    rows = [(key, origin.shown(), origin.source) for key, origin in settings.origins.items()]
+    rows += [
+        (f"database.urls.{component}", without_password(url), "component URL")
+        for component, url in settings.component_urls.items()
+    ]
+    return rows

@@ -1,0 +1,47 @@
+"""`surehook doctor`: one line per finding; exit 0 if the database is fit, 1 if it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+
+import click
+
+from surehook.cli import Invocation
+from surehook.config import without_password
+from surehook.doctor import Finding, Level, examine
+from surehook.errors import AnswerIsNo
+from surehook.place import resolve_place
+
+_MARKS = {
+    Level.GOOD: ("ok", "green"),
+    Level.NOTE: ("note", "yellow"),
+    Level.WRONG: ("WRONG", "red"),
+}
+
+
+@click.command(help="Prove that the database is fit for surehook; exit 1 if it is not.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_obj
+def doctor(invocation: Invocation, as_json: bool) -> None:
+    config = invocation.config()
+    with resolve_place(config) as place:
+        findings = asyncio.run(examine(config, place))
+    fit = all(finding.level is not Level.WRONG for finding in findings)
+    if as_json:
+        shown = [asdict(finding) for finding in findings]
+        where = without_password(place.url)
+        click.echo(json.dumps({"fit": fit, "database": where, "findings": shown}))
+    else:
+        for finding in findings:
+            click.echo(_line(finding))
+    if not fit:
+        sys.exit(AnswerIsNo.exit_code)
+
+
+def _line(finding: Finding) -> str:
+    word, colour = _MARKS[finding.level]
+    text = " ".join(filter(None, [finding.says, finding.advice]))
+    return f"{click.style(f'{word:<5}', fg=colour)}  {finding.subject}: {text}"

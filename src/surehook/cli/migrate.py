@@ -1,0 +1,95 @@
+"""`surehook migrate`: the schema, the roles and their grants. Writes as the database's owner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import click
+
+from surehook import __version__
+from surehook.cli import Invocation
+from surehook.config import Config
+from surehook.errors import AnswerIsNo
+from surehook.place import resolve_place
+from surehook.store.logins import Login, Place
+from surehook.store.postgres import migrate as migrations
+from surehook.store.postgres.database import connect
+
+
+@click.command(help="Bring the database to this program's schema; safe to repeat, at any time.")
+@click.option("--status", is_flag=True, help="Only say what is applied; exit 1 if any is missing.")
+@click.option("--sql", is_flag=True, help="Only print what would be run.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_obj
+def migrate(invocation: Invocation, status: bool, sql: bool, as_json: bool) -> None:
+    if status and sql:
+        raise click.UsageError("--status and --sql exclude each other.")
+    config = invocation.config()
+    with resolve_place(config) as place:
+        asyncio.run(_run(config, place, status, sql, as_json))
+
+
+async def _run(config: Config, place: Place, status: bool, sql: bool, as_json: bool) -> None:
+    timeout = config.seconds("database.connect_timeout")
+    connection = await connect(Login("migrate", place.url), timeout)
+    try:
+        if status:
+            _show(await migrations.read_state(connection), as_json)
+        elif sql:
+            _print_sql(config, await migrations.read_state(connection))
+        else:
+            await _apply(config, place, connection, as_json)
+    finally:
+        await connection.close()
+
+
+async def _apply(
+    config: Config, place: Place, connection: migrations.Connection, as_json: bool
+) -> None:
+    done: list[str] = []
+
+    def report(line: str) -> None:
+        done.append(line)
+        if not as_json:
+            click.echo(line)
+
+    with_roles = config.flag("database.roles")
+    await migrations.migrate(
+        connection,
+        buckets=config.optional_number("database.buckets"),
+        role_secret=place.role_secret if with_roles else None,
+        grants=with_roles,
+        report=report,
+    )
+    if as_json:
+        click.echo(json.dumps({"done": done}))
+    elif not done:
+        click.echo("The database is up to date.")
+
+
+def _show(state: migrations.State, as_json: bool) -> None:
+    """Applied and missing migrations; a missing one makes the answer no."""
+    state.refuse_if_too_new()
+    state.refuse_if_changed()
+    applied = [(one.version, one.name) for one in state.applied.values()]
+    pending = [(one.version, one.name) for one in state.pending]
+    if as_json:
+        shown = {
+            name: [{"version": version, "name": title} for version, title in rows]
+            for name, rows in (("applied", applied), ("pending", pending))
+        }
+        click.echo(json.dumps({"program": __version__, "buckets": state.buckets, **shown}))
+    else:
+        for word, rows in (("applied", applied), ("missing", pending)):
+            for version, title in rows:
+                click.echo(f"{word} {version:04} {title}")
+    if pending:
+        raise AnswerIsNo(f"{len(pending)} migrations are missing.", "Run `surehook migrate`.")
+
+
+def _print_sql(config: Config, state: migrations.State) -> None:
+    state.refuse_if_too_new()
+    state.refuse_if_changed()
+    buckets = state.buckets or config.optional_number("database.buckets") or 1
+    click.echo(migrations.as_sql(state, buckets, config.flag("database.roles")))

@@ -1,0 +1,219 @@
+"""Subscriptions: what their owners create and change. Configuration only, nothing runs here.
+
+Role    subscription_admin
+Reads   subscriptions
+Writes  INSERT and UPDATE subscriptions, INSERT subscription_secrets and UPDATE their expiry
+Never   sets `verified`, reads a secret back, sends anything
+
+Every value is checked here, whoever calls. A refusal names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from surehook.config import LEASE_MARGIN_SECONDS
+from surehook.delivery.address import AddressGuard
+from surehook.delivery.secrets import Sealer
+from surehook.delivery.signature import (
+    SharedSecret,
+    SigningKey,
+    new_shared_secret,
+    new_signing_key,
+    parse_secret,
+)
+from surehook.delivery.url import UrlRefused, parse_callback_url
+from surehook.errors import FieldRefused, NotFound
+from surehook.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
+from surehook.store.postgres.subscriptions import Settings, SubscriptionStore
+
+EVENT_TYPE = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
+OVERLAP_SECONDS = 24 * 3600.0
+OVERLAP_MAX_SECONDS = 30 * 24 * 3600.0
+CUSTOM_HEADERS_MAX = 20
+CUSTOM_HEADER_LENGTH_MAX = 4096
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+_HEADERS_TAKEN = re.compile(
+    r"webhook-.*|content-.*|host|connection|keep-alive|te|trailer|transfer-encoding|upgrade|expect"
+    r"|user-agent|accept-encoding|proxy-.*|cookie",
+    re.IGNORECASE,
+)
+
+
+class Created(msgspec.Struct, frozen=True):
+    """A new subscription and its secrets, shown this once."""
+
+    subscription: Subscription
+    created: bool
+    secret: str | None = None
+    public_key: str | None = None
+
+
+class Rotated(msgspec.Struct, frozen=True):
+    secret: str | None
+    public_key: str | None
+    old_secrets_expire_at: datetime | None
+
+
+class Subscriptions:
+    """Create, read, change, rotate."""
+
+    def __init__(
+        self,
+        store: SubscriptionStore,
+        sealer: Sealer,
+        guard: AddressGuard,
+        lease_seconds: float,
+    ) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._guard = guard
+        self._request_seconds_max = lease_seconds - LEASE_MARGIN_SECONDS
+
+    async def create(
+        self,
+        settings: Settings,
+        *,
+        tenant: str = "",
+        custom_headers: Mapping[str, str] | None = None,
+        schemes: tuple[str, ...] = ("v1",),
+        secret: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Created:
+        """A new subscription, not verified yet. The same idempotency key: the first one."""
+        settings = self._checked(settings)
+        headers = self._sealed_headers(custom_headers)
+        shared = _shared(secret)
+        signing = new_signing_key() if "v1a" in schemes else None
+        # Verification is proved with a shared secret, so there always is one.
+        secrets = {"v1": self._sealer.seal(shared.reveal(), SIGNING_PLACE)}
+        if signing is not None:
+            secrets["v1a"] = self._sealer.seal(signing.reveal(), SIGNING_PLACE)
+        subscription_id, created = await self._store.create(
+            tenant, settings, headers, secrets, idempotency_key
+        )
+        subscription = await self.read(subscription_id)
+        if not created:
+            return Created(subscription, False)
+        public_key = signing.public_key() if signing else None
+        return Created(subscription, True, shared.reveal(), public_key)
+
+    async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription:
+        found = await self._store.read(subscription_id, tenant)
+        if found is None:
+            raise NotFound(f"There is no subscription {subscription_id}.")
+        return found
+
+    async def update(
+        self,
+        subscription_id: int,
+        changes: Mapping[str, object],
+        *,
+        tenant: str | None = None,
+        custom_headers: Mapping[str, str] | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> Subscription:
+        """Change what is named in `changes` (fields of Settings); the rest stays."""
+        current = await self.read(subscription_id, tenant)
+        known = {name: getattr(current, name) for name in Settings.__struct_fields__}
+        if current.pending_callback_url is not None:
+            known["callback_url"] = current.pending_callback_url
+        settings = self._checked(msgspec.convert({**known, **changes}, Settings))
+        if custom_headers is not msgspec.UNSET:
+            sealed = self._sealed_headers(custom_headers)
+            await self._store.set_custom_headers(subscription_id, sealed)
+        await self._store.update(subscription_id, settings)
+        return await self.read(subscription_id)
+
+    async def rotate(
+        self,
+        subscription_id: int,
+        *,
+        tenant: str | None = None,
+        scheme: str = "v1",
+        secret: str | None = None,
+        overlap_seconds: float = OVERLAP_SECONDS,
+    ) -> Rotated:
+        """A new secret; until the overlap ends, deliveries carry both signatures."""
+        if not 0 <= overlap_seconds <= OVERLAP_MAX_SECONDS:
+            raise FieldRefused("overlap_seconds", "overlap_seconds must be from 0 to 30 days.")
+        await self.read(subscription_id, tenant)
+        signer: SharedSecret | SigningKey = new_signing_key()
+        if scheme == "v1":
+            signer = _shared(secret)
+        sealed = self._sealer.seal(signer.reveal(), SIGNING_PLACE)
+        expires_at = await self._store.rotate(subscription_id, scheme, sealed, overlap_seconds)
+        if isinstance(signer, SigningKey):
+            return Rotated(None, signer.public_key(), expires_at)
+        return Rotated(signer.reveal(), None, expires_at)
+
+    # ── Checks ────────────────────────────────────────────────────────────────────────────────
+
+    def _checked(self, settings: Settings) -> Settings:
+        if not EVENT_TYPE.fullmatch(settings.event_type):
+            raise FieldRefused(
+                "event_type", "event_type must be 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-'."
+            )
+        _within("max_attempts", settings.max_attempts, 1, 1000)
+        _within("base_delay_seconds", settings.base_delay_seconds, 0.001, 7 * 86400)
+        _within("concurrency_cap", settings.concurrency_cap, 1, 100_000)
+        _within("rate_limit_per_second", settings.rate_limit_per_second, 0.001, 1_000_000)
+        longest = self._request_seconds_max
+        _within("request_timeout_seconds", settings.request_timeout_seconds, 0.1, longest)
+        if settings.description is not None and len(settings.description) > 1000:
+            raise FieldRefused("description", "description must have at most 1000 characters.")
+        url = self._checked_url(settings.callback_url)
+        return msgspec.structs.replace(settings, callback_url=url)
+
+    def _checked_url(self, text: str) -> str:
+        """The canonical URL; an address literal is judged at once, a name when it is dialled."""
+        try:
+            url = parse_callback_url(text)
+        except UrlRefused as refusal:
+            raise FieldRefused("callback_url", refusal.message) from None
+        reason = self._guard.refusal(url.address) if url.address is not None else None
+        if reason:
+            raise FieldRefused(
+                "callback_url",
+                f"The URL's address is {reason}.",
+                "Use a public address, or let its network through with SUREHOOK_ALLOW_NETWORKS.",
+            )
+        return str(url)
+
+    def _sealed_headers(self, headers: Mapping[str, str] | None) -> str | None:
+        if not headers:
+            return None
+        if len(headers) > CUSTOM_HEADERS_MAX:
+            raise FieldRefused("custom_headers", f"At most {CUSTOM_HEADERS_MAX} custom headers.")
+        for name, value in headers.items():
+            _check_header(name, value)
+        text = msgspec.json.encode(sorted(headers.items())).decode()
+        return self._sealer.seal(text, HEADERS_PLACE)
+
+
+def _shared(secret: str | None) -> SharedSecret:
+    if secret is None:
+        return new_shared_secret()
+    signer = parse_secret(secret)
+    if not isinstance(signer, SharedSecret):
+        raise FieldRefused("secret", "secret must start with whsec_.")
+    return signer
+
+
+def _check_header(name: str, value: str) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise FieldRefused("custom_headers", "A custom header's name is not valid.")
+    if _HEADERS_TAKEN.fullmatch(name):
+        raise FieldRefused("custom_headers", f"The header {name} is set by surehook itself.")
+    if len(value) > CUSTOM_HEADER_LENGTH_MAX or not (value.isascii() and value.isprintable()):
+        raise FieldRefused(
+            "custom_headers", f"The value of {name} must be printable ASCII, at most 4096 long."
+        )
+
+
+def _within(field: str, value: float | None, smallest: float, largest: float) -> None:
+    if value is not None and not smallest <= value <= largest:
+        raise FieldRefused(field, f"{field} must be from {smallest:g} to {largest:g}.")

@@ -1,0 +1,181 @@
+"""Verifier: proves that an endpoint belongs to whoever holds its subscription's secret.
+
+Role    subscription_verifier
+Reads   subscriptions, subscription_secrets, subscription_verifications
+Writes  UPDATE subscriptions (verified, callback_url, pending_callback_url), verifications
+Never   stores or shows what an endpoint answered
+
+A challenge goes through the same guarded client as a delivery. The endpoint answers with a value
+computed from challenge and secret, or its owner brings back the one-time code. Success is written
+only if URL and secret are still those that were challenged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from typing import Protocol
+
+from surehook.delivery import Outcome, Request
+from surehook.delivery.challenge import (
+    answer_proves,
+    challenge_body,
+    new_challenge,
+    new_code,
+    verification_id,
+)
+from surehook.delivery.secrets import Sealer, SealingError
+from surehook.delivery.signature import parse_secret, signed_headers
+from surehook.errors import FieldRefused, NotFound
+from surehook.pipeline.hints import Channel, Hints
+from surehook.pipeline.service import Component
+from surehook.receive import VERIFICATION_TYPE
+from surehook.records import SIGNING_PLACE, Verification
+from surehook.store.postgres.verifier import Challenge, VerifierStore
+
+LIFETIME_SECONDS = 15 * 60.0
+ATTEMPTS_MAX = 3
+PAUSE_SECONDS = 20.0
+CODE_TRIES_MAX = 10
+POLL_SECONDS = 1.0
+UNDER_WAY_MAX = 16
+
+
+class Asker(Protocol):
+    """The part of the sender that a verifier needs."""
+
+    async def start(self) -> None: ...
+    async def ask(self, request: Request) -> tuple[Outcome, bytes]: ...
+    async def close(self) -> None: ...
+
+
+class Verifications:
+    """What an owner asks for: a challenge, or to confirm by code."""
+
+    def __init__(self, store: VerifierStore, hints: Hints) -> None:
+        self._store = store
+        self._hints = hints
+
+    async def request(self, subscription_id: int, tenant: str | None = None) -> Verification:
+        """Have a challenge sent to the subscription's (staged) URL."""
+        made = await self._store.request(
+            subscription_id, tenant, new_challenge(), new_code(), LIFETIME_SECONDS
+        )
+        if made is None:
+            raise NotFound(f"There is no subscription {subscription_id}.")
+        self._hints.tell(Channel.CHALLENGES, 0)
+        return await self.read(made)
+
+    async def read(self, number: int) -> Verification:
+        found = await self._store.read(number)
+        if found is None:
+            raise NotFound(f"There is no verification {number}.")
+        return found
+
+    async def tried(self, number: int, seconds: float) -> Verification:
+        """The verification once its challenge was answered, or as it is after `seconds`."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            found = await self.read(number)
+            settled = found.verified_at is not None or (
+                found.attempts > 0 and found.last_result != "sending"
+            )
+            if settled or asyncio.get_running_loop().time() >= deadline:
+                return found
+            await asyncio.sleep(0.05)
+
+    async def confirm(self, subscription_id: int, code: str, tenant: str | None = None) -> None:
+        """The code that the challenge carried, brought back by the owner."""
+        found = await self._store.open_verification(subscription_id, tenant)
+        if found is None:
+            raise FieldRefused(
+                "code", "No verification waits for a code.", "Request one and use its code."
+            )
+        number, expected, tries = found
+        if tries > CODE_TRIES_MAX:
+            raise FieldRefused("code", "Too many codes were tried.", "Request a verification anew.")
+        given = code.strip().upper().encode()
+        if not hmac.compare_digest(given, expected.encode()):
+            raise FieldRefused("code", "The code is wrong.")
+        if not await self._store.verify(number, "confirmed by code"):
+            raise FieldRefused(
+                "code",
+                "The subscription's URL or secret has changed since the code was sent.",
+                "Request a verification anew.",
+            )
+
+
+class Verifier(Component):
+    name = "verifier"
+    wakes_on = (Channel.CHALLENGES,)
+
+    def __init__(
+        self, store: VerifierStore, sealer: Sealer, sender: Asker, request_seconds: float
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._sealer = sealer
+        self._sender = sender
+        self._request_seconds = request_seconds
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        await self._sender.start()
+
+    async def step(self) -> float:
+        while len(self._under_way) < UNDER_WAY_MAX:
+            challenge = await self._store.take(ATTEMPTS_MAX, PAUSE_SECONDS)
+            if challenge is None:
+                break
+            task = asyncio.get_running_loop().create_task(self._challenge(challenge))
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+        return POLL_SECONDS
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and task.exception() is None:
+            self.wake()
+
+    async def _challenge(self, challenge: Challenge) -> None:
+        sealed, now = await self._store.secret_of(challenge.secret_id)
+        try:
+            secret = self._sealer.open(sealed, SIGNING_PLACE)
+        except SealingError:
+            await self._store.report(challenge.id, "failed", "The secret cannot be opened.")
+            return
+        body = challenge_body(challenge.challenge, challenge.code)
+        headers = signed_headers(
+            [parse_secret(secret)],
+            verification_id(challenge.subscription_id),
+            int(now.timestamp()),
+            body,
+            VERIFICATION_TYPE,
+        )
+        outcome, answer = await self._sender.ask(
+            Request(challenge.callback_url, body, headers, self._request_seconds)
+        )
+        await self._settle(challenge, outcome, answer, secret)
+
+    async def _settle(
+        self, challenge: Challenge, outcome: Outcome, answer: bytes, secret: str
+    ) -> None:
+        if not outcome.delivered:
+            status = f" {outcome.response_status}" if outcome.response_status else ""
+            await self._store.report(challenge.id, f"{outcome.error_code}{status}", outcome.detail)
+        elif not answer_proves(answer, challenge.challenge, [secret]):
+            await self._store.report(
+                challenge.id,
+                "not proved",
+                "The answer is not the value computed from challenge and secret. The owner may "
+                "confirm with the code that the challenge carried.",
+            )
+        elif not await self._store.verify(challenge.id, "proved"):
+            await self._store.report(
+                challenge.id, "changed", "URL or secret changed while the challenge was under way."
+            )
+
+    async def drain(self) -> None:
+        if self._under_way:
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._sender.close()

@@ -1,0 +1,65 @@
+"""Where the database is: the configured one, or our own, started for as long as it is needed.
+
+Reads   the configuration, the data directory of the embedded server
+Writes  nothing itself; starting the embedded server creates its data directory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from surehook.config import Config
+from surehook.errors import EmbeddedServerError
+from surehook.store.logins import Place
+
+if TYPE_CHECKING:
+    from surehook.embedded.server import EmbeddedServer
+
+
+@contextmanager
+def resolve_place(config: Config) -> Iterator[Place]:
+    """The database and its secrets; an embedded server that was not running is stopped again."""
+    url = config.optional_text("database.url")
+    role_secret = config.optional_text("database.role_secret")
+    encryption_key = config.optional_text("delivery.encryption_key")
+    if url is not None:
+        yield Place(url, role_secret, encryption_key)
+        return
+    with running_server(config) as server:
+        yield Place(
+            server.url,
+            role_secret or server.role_secret,
+            encryption_key or server.encryption_key,
+        )
+
+
+@contextmanager
+def running_server(config: Config) -> Iterator[EmbeddedServer]:
+    """The embedded server: somebody's that runs already, else started here and stopped at the end.
+
+    A program that stays should call `server.poll()` every few seconds.
+    """
+    server = embedded_server(config)
+    if not server.attach():
+        try:
+            server.start()
+        except EmbeddedServerError:
+            if not server.attach():  # somebody else was faster
+                raise
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def embedded_server(config: Config) -> EmbeddedServer:
+    """The handle for the configured data directory; starts nothing."""
+    from surehook.embedded import default_data_dir
+    from surehook.embedded.server import EmbeddedServer
+
+    return EmbeddedServer(
+        config.optional_path("database.data_dir") or default_data_dir(),
+        binaries=config.optional_path("database.postgres_binaries"),
+    )

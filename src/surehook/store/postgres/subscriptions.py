@@ -1,0 +1,99 @@
+"""The subscription API's statements on PostgreSQL. Writes subscriptions and their secrets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from surehook.records import Subscription, SubscriptionId
+from surehook.store.postgres.database import Database, Session
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an owner decides about a subscription."""
+
+    event_type: str
+    callback_url: str
+    active: bool = True
+    max_attempts: int | None = None
+    base_delay_seconds: float | None = None
+    request_timeout_seconds: float | None = None
+    concurrency_cap: int | None = None
+    rate_limit_per_second: float | None = None
+    description: str | None = None
+
+
+class SubscriptionStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(
+        self,
+        tenant: str,
+        settings: Settings,
+        custom_headers: str | None,
+        secrets: dict[str, str],
+        idempotency_key: str | None,
+    ) -> tuple[SubscriptionId, bool]:
+        """The subscription and its secrets in one commit; False = the key was there already."""
+
+        async def work(session: Session) -> tuple[SubscriptionId, bool]:
+            row = await session.one(
+                "create_subscription",
+                tenant=tenant,
+                custom_headers=custom_headers,
+                idempotency_key=idempotency_key,
+                **msgspec.structs.asdict(settings),
+            )
+            if row is None:
+                found = await session.one(
+                    "find_by_key", tenant=tenant, idempotency_key=idempotency_key
+                )
+                assert found is not None
+                return found[0], False
+            for scheme, sealed in secrets.items():
+                await session.one(
+                    "add_secret", subscription_id=row[0], scheme=scheme, sealed=sealed
+                )
+            return row[0], True
+
+        return await self._database.in_transaction(work)
+
+    async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription | None:
+        """One subscription, if it belongs to `tenant` (None = any)."""
+        row = await self._database.one("read_subscription", id=subscription_id, tenant=tenant)
+        return None if row is None else Subscription(*row)
+
+    async def update(self, subscription_id: int, settings: Settings) -> None:
+        await self._database.one(
+            "update_subscription", id=subscription_id, **msgspec.structs.asdict(settings)
+        )
+
+    async def set_custom_headers(self, subscription_id: int, sealed: str | None) -> None:
+        await self._database.all("set_custom_headers", id=subscription_id, custom_headers=sealed)
+
+    async def schemes(self, subscription_id: int) -> set[str]:
+        rows = await self._database.all("schemes", subscription_id=subscription_id)
+        return {row[0] for row in rows}
+
+    async def rotate(
+        self, subscription_id: int, scheme: str, sealed: str, overlap_seconds: float
+    ) -> datetime | None:
+        """A new secret, the old ones expiring; both in one commit. Returns when they expire."""
+
+        async def work(session: Session) -> datetime | None:
+            added = await session.one(
+                "add_secret", subscription_id=subscription_id, scheme=scheme, sealed=sealed
+            )
+            assert added is not None
+            expired = await session.one(
+                "expire_secrets",
+                subscription_id=subscription_id,
+                scheme=scheme,
+                before_id=added[0],
+                overlap_seconds=overlap_seconds,
+            )
+            return None if expired is None else expired[0]
+
+        return await self._database.in_transaction(work)

@@ -1,0 +1,77 @@
+-- Verifier: INSERT and UPDATE verifications, UPDATE subscriptions (verified and the two URLs).
+
+-- name: request_verification :one
+-- Bound to the URL that is to be proved and to the newest shared secret.
+INSERT INTO subscription_verifications
+    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
+SELECT s.id, COALESCE(s.pending_callback_url, s.callback_url), (
+        SELECT max(x.id) FROM subscription_secrets x
+        WHERE x.subscription_id = s.id AND x.scheme = 'v1'
+          AND (x.expires_at IS NULL OR x.expires_at > surehook_now())),
+    :challenge, :code, surehook_now() + interval '1 second' * :lifetime_seconds::float8
+FROM subscriptions s
+WHERE s.id = :subscription_id AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
+RETURNING id;
+
+-- name: take_verification :many
+-- The next challenge to send, taken by counting its attempt: two verifiers never send the same.
+UPDATE subscription_verifications v
+SET attempts = v.attempts + 1, last_attempt_at = surehook_now(), last_result = 'sending',
+    last_reason = NULL
+FROM (
+    SELECT id FROM subscription_verifications
+    WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > surehook_now()
+      AND (last_attempt_at IS NULL
+           OR last_attempt_at < surehook_now() - interval '1 second' * :pause_seconds::float8)
+    ORDER BY id LIMIT 1
+    FOR UPDATE SKIP LOCKED
+) AS next
+WHERE v.id = next.id
+RETURNING v.id, v.subscription_id, v.callback_url, v.secret_id, v.challenge, v.code;
+
+-- name: secret_of :one
+SELECT sealed, surehook_now() FROM subscription_secrets WHERE id = :secret_id;
+
+-- name: report_verification :none
+UPDATE subscription_verifications
+SET last_result = :result, last_reason = :reason
+WHERE id = :id AND verified_at IS NULL;
+
+-- name: verify_subscription :one
+-- Only if URL and secret are still those that were challenged. A staged URL moves in by the same
+-- statement, so that nothing stops meanwhile.
+UPDATE subscriptions s
+SET verified = true, callback_url = v.callback_url, pending_callback_url = NULL
+FROM subscription_verifications v
+WHERE v.id = :id AND s.id = v.subscription_id
+  AND v.verified_at IS NULL AND v.expires_at > surehook_now()
+  AND v.callback_url = COALESCE(s.pending_callback_url, s.callback_url)
+  AND v.secret_id = (
+      SELECT max(x.id) FROM subscription_secrets x
+      WHERE x.subscription_id = s.id AND x.scheme = 'v1'
+        AND (x.expires_at IS NULL OR x.expires_at > surehook_now()))
+RETURNING s.id;
+
+-- name: mark_verified :none
+UPDATE subscription_verifications
+SET verified_at = surehook_now(), last_result = :result, last_reason = NULL
+WHERE id = :id;
+
+-- name: open_verification :one
+-- The newest one that still waits for its code; each try with a code is counted.
+UPDATE subscription_verifications
+SET code_tries = code_tries + 1
+WHERE id = (
+    SELECT v.id FROM subscription_verifications v
+    JOIN subscriptions s ON s.id = v.subscription_id
+    WHERE v.subscription_id = :subscription_id
+      AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
+      AND v.verified_at IS NULL AND v.expires_at > surehook_now()
+    ORDER BY v.id DESC LIMIT 1
+)
+RETURNING id, code, code_tries;
+
+-- name: read_verification :one
+SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, created_at,
+    last_attempt_at, expires_at, verified_at
+FROM subscription_verifications WHERE id = :id;

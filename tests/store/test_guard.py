@@ -1,0 +1,244 @@
+"""The guard triggers: what the state machines do not permit, the database refuses to everyone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import asyncpg
+import pytest
+
+from support.rows import a_dead_letter, a_job, a_saga, an_event
+from support.servers import Server, connected
+from surehook.roles import TABLES
+from surehook.states import (
+    JOB_MOVES,
+    JOB_TERMINAL,
+    SAGA_MOVES,
+    SAGA_TERMINAL,
+    JobStatus,
+    SagaStatus,
+)
+from surehook.store.logins import derived_password
+
+REFUSED_MOVE = "SH001"
+REFUSED_CHANGE = "SH002"
+
+SAGA_PAIRS = {(move.source, move.target) for move in SAGA_MOVES}
+JOB_PAIRS = {(move.source, move.target) for move in JOB_MOVES}
+
+
+async def refusal(connection: Any, statement: str, *values: object) -> str | None:
+    """The error code with which the database refuses, None if it does not; nothing is kept."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(statement, *values)
+    except asyncpg.PostgresError as error:
+        code: str = error.sqlstate
+        return code
+    finally:
+        await transaction.rollback()
+    return None
+
+
+def as_role(server: Server, url: str, role: str) -> Any:
+    return connected(url, user=role, password=derived_password(server.role_secret, role))
+
+
+# ── Moves ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_of_the_25_pairs_of_saga_states_only_the_moves_succeed(
+    owner: Any, postgres: Server, database_url: str, buckets: int
+) -> None:
+    bucket = buckets - 1
+    move = (
+        "UPDATE webhook_delivery_sagas SET status = $1::saga_status, next_attempt_at = "
+        "    next_attempt_at + interval '1 second' * ($1::saga_status = 'PendingRetry')::int "
+        "WHERE id = $2 AND bucket = $3"
+    )
+    async with as_role(postgres, database_url, "saga_orchestrator") as orchestrator:
+        walked = 0
+        for source, target in product(SagaStatus, SagaStatus):
+            saga_id = await a_saga(owner, status=source, bucket=bucket)
+            expected = None if (source, target) in SAGA_PAIRS else REFUSED_MOVE
+            for login in (owner, orchestrator):
+                assert await refusal(login, move, target, saga_id, bucket) == expected
+            walked += 1
+        assert walked == 25
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_of_the_16_pairs_of_job_states_only_the_moves_succeed(
+    owner: Any, postgres: Server, database_url: str, buckets: int
+) -> None:
+    bucket = buckets - 1
+    move = "UPDATE webhook_delivery_jobs SET status = $1 WHERE id = $2 AND bucket = $3"
+    async with (
+        as_role(postgres, database_url, "job_worker") as worker,
+        as_role(postgres, database_url, "lease_cleaner") as cleaner,
+    ):
+        walked = 0
+        for source, target in product(JobStatus, JobStatus):
+            job_id = await a_job(owner, status=source, bucket=bucket)
+            expected = None if (source, target) in JOB_PAIRS else REFUSED_MOVE
+            for login in (owner, worker, cleaner):
+                assert await refusal(login, move, target, job_id, bucket) == expected
+            walked += 1
+        assert walked == 16
+
+
+async def test_a_refused_move_says_which_row_and_which_move(owner: Any) -> None:
+    saga_id = await a_saga(owner)
+    with pytest.raises(asyncpg.PostgresError) as refused:
+        await owner.execute("UPDATE webhook_delivery_sagas SET status = 'Completed'")
+    message = f"webhook_delivery_sagas {saga_id}: Pending to Completed is not a permitted move"
+    assert message in str(refused.value)
+    assert refused.value.hint.startswith("docs/states.md lists the permitted moves")
+
+
+# ── Terminal rows and identities ──────────────────────────────────────────────────────────────
+
+TEXTS = ("final_error_code", "error_code", "worker_id", "response_excerpt")
+
+
+def another(column: str) -> str:
+    """An expression that differs from what is in `column`."""
+    if column in ("created_at", "updated_at", "next_attempt_at", "attempt_at", "started_at"):
+        return f"{column} + interval '1 second'"
+    if column in ("lease_until", "finished_at"):
+        return "statement_timestamp() + interval '1 day'"
+    if column in TEXTS:
+        return "'OTHER'"
+    return f"COALESCE({column}, 0) + 1"
+
+
+@pytest.mark.parametrize("status", SAGA_TERMINAL)
+async def test_no_column_of_a_finished_saga_changes_again(owner: Any, status: SagaStatus) -> None:
+    saga_id = await a_saga(owner, status=status)
+    for column in TABLES["webhook_delivery_sagas"]:
+        if column == "status":
+            continue
+        change = f"UPDATE webhook_delivery_sagas SET {column} = {another(column)} WHERE id = $1"
+        assert await refusal(owner, change, saga_id) == REFUSED_MOVE, column
+
+
+@pytest.mark.parametrize("status", JOB_TERMINAL)
+async def test_no_column_of_a_finished_job_changes_again(owner: Any, status: JobStatus) -> None:
+    job_id = await a_job(owner, status=status)
+    for column in TABLES["webhook_delivery_jobs"]:
+        if column == "status":
+            continue
+        change = f"UPDATE webhook_delivery_jobs SET {column} = {another(column)} WHERE id = $1"
+        assert await refusal(owner, change, job_id) == REFUSED_MOVE, column
+
+
+@pytest.mark.parametrize(
+    "column", ["id", "event_id", "subscription_id", "created_at", "requeued_from", "bucket"]
+)
+async def test_a_permitted_move_cannot_make_another_saga_of_it(owner: Any, column: str) -> None:
+    saga_id = await a_saga(owner)
+    change = (
+        f"UPDATE webhook_delivery_sagas SET status = 'InProgress', {column} = {another(column)} "
+        "WHERE id = $1"
+    )
+    assert await refusal(owner, change, saga_id) == REFUSED_MOVE
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["id", "saga_id", "event_id", "subscription_id", "attempt_at", "created_at", "bucket"],
+)
+async def test_a_permitted_move_cannot_make_another_job_of_it(owner: Any, column: str) -> None:
+    job_id = await a_job(owner)
+    change = (
+        f"UPDATE webhook_delivery_jobs SET status = 'Leased', {column} = {another(column)} "
+        "WHERE id = $1"
+    )
+    assert await refusal(owner, change, job_id) == REFUSED_MOVE
+
+
+@pytest.mark.parametrize("buckets", [4])
+async def test_a_saga_cannot_be_moved_to_another_partition(owner: Any, buckets: int) -> None:
+    saga_id = await a_saga(owner, bucket=1)
+    change = "UPDATE webhook_delivery_sagas SET status = 'InProgress', bucket = 2 WHERE id = $1"
+    assert await refusal(owner, change, saga_id) == REFUSED_MOVE
+
+
+async def test_the_next_attempt_never_goes_back_in_time(owner: Any) -> None:
+    saga_id = await a_saga(owner, status=SagaStatus.IN_PROGRESS)
+    attempt = await owner.fetchval("SELECT next_attempt_at FROM webhook_delivery_sagas")
+    change = (
+        "UPDATE webhook_delivery_sagas SET status = 'PendingRetry', next_attempt_at = $2 "
+        "WHERE id = $1"
+    )
+    earlier, later = (attempt + timedelta(microseconds=step) for step in (-1, 1))
+    assert await refusal(owner, change, saga_id, earlier) == REFUSED_MOVE
+    assert await refusal(owner, change, saga_id, later) is None
+
+
+async def test_a_retry_is_a_new_attempt_with_a_later_time(owner: Any) -> None:
+    """The same time again would make the finished job the job of the next attempt too."""
+    saga_id = await a_saga(owner, status=SagaStatus.IN_PROGRESS)
+    same = "UPDATE webhook_delivery_sagas SET status = 'PendingRetry' WHERE id = $1"
+    assert await refusal(owner, same, saga_id) == REFUSED_MOVE
+
+
+async def test_starting_a_saga_keeps_its_attempt(owner: Any) -> None:
+    """InProgress means that the job for (saga, next_attempt_at) exists."""
+    saga_id = await a_saga(owner)
+    change = (
+        "UPDATE webhook_delivery_sagas SET status = 'InProgress', "
+        "next_attempt_at = next_attempt_at + interval '1 second' WHERE id = $1"
+    )
+    assert await refusal(owner, change, saga_id) == REFUSED_MOVE
+
+
+@pytest.mark.parametrize("buckets", [4])
+@pytest.mark.parametrize("table", ["webhook_delivery_sagas", "webhook_delivery_jobs"])
+async def test_a_partition_is_guarded_like_its_table(owner: Any, table: str, buckets: int) -> None:
+    await a_saga(owner, status=SagaStatus.COMPLETED, bucket=2)
+    change = f"UPDATE {table}_b2 SET status = 'Pending'"
+    assert await refusal(owner, change) == REFUSED_MOVE
+
+
+# ── Append-only tables ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+@pytest.mark.parametrize("table", ["events", "dead_letters"])
+async def test_an_append_only_table_refuses_every_change_even_without_rows(
+    owner: Any, table: str, buckets: int
+) -> None:
+    names = [table] if buckets == 1 else [table, *(f"{table}_b{n}" for n in range(buckets))]
+    for with_rows in (False, True):
+        if with_rows:
+            for bucket in range(buckets):
+                await a_dead_letter(owner, bucket=bucket)
+        for name in names:
+            for change in (
+                *(f"UPDATE {name} SET {column} = {column}" for column in TABLES[table]),
+                f"DELETE FROM {name}",
+                f"TRUNCATE {name}",
+                f"TRUNCATE {name} CASCADE",
+                f"MERGE INTO {name} USING (SELECT 1) one ON true WHEN MATCHED THEN DELETE",
+            ):
+                assert await refusal(owner, change) == REFUSED_CHANGE, change
+
+
+async def test_truncating_several_tables_at_once_is_refused_too(owner: Any) -> None:
+    change = "TRUNCATE webhook_delivery_sagas, events"
+    assert await refusal(owner, change) == REFUSED_CHANGE
+
+
+async def test_an_upsert_cannot_change_an_event(owner: Any) -> None:
+    event_id = await an_event(owner, external_id="key")
+    change = (
+        "INSERT INTO events (event_type, payload, external_id) VALUES ('x', '{}', 'key') "
+        "ON CONFLICT (tenant, external_id, bucket) DO UPDATE SET event_type = 'x'"
+    )
+    assert await refusal(owner, change) == REFUSED_CHANGE
+    assert await owner.fetchval("SELECT event_type FROM events WHERE id = $1", event_id) != "x"

@@ -1,0 +1,188 @@
+"""What a subscription's columns do by themselves: eligible_from, and losing `verified`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from support.clock import Clock
+from support.rows import a_subscription
+from support.servers import Server, connected
+from surehook.store.logins import derived_password
+
+HOUR = timedelta(hours=1)
+
+
+async def row(owner: Any) -> Any:
+    return await owner.fetchrow("SELECT * FROM subscriptions")
+
+
+def as_role(server: Server, url: str, role: str) -> Any:
+    return connected(url, user=role, password=derived_password(server.role_secret, role))
+
+
+# ── eligible_from ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("active", "verified"), [(True, True), (True, False), (False, True), (False, False)]
+)
+async def test_a_new_subscription_is_eligible_only_if_active_and_verified(
+    owner: Any, clock: Clock, active: bool, verified: bool
+) -> None:
+    await clock.shift(3600)
+    await a_subscription(owner, active=active, verified=verified)
+    eligible = (await row(owner))["eligible_from"]
+    if active and verified:
+        assert abs(eligible - await clock.now()) < timedelta(seconds=30)
+    else:
+        assert eligible is None
+
+
+@pytest.mark.parametrize("missing", ["active", "verified"])
+async def test_becoming_active_and_verified_starts_eligibility_now(
+    owner: Any, clock: Clock, missing: str
+) -> None:
+    await a_subscription(owner, active=missing != "active", verified=missing != "verified")
+    await clock.shift(3600)
+    await owner.execute(f"UPDATE subscriptions SET {missing} = true")
+    assert abs((await row(owner))["eligible_from"] - await clock.now()) < timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("column", ["event_type", "tenant"])
+async def test_another_type_or_tenant_starts_eligibility_anew(
+    owner: Any, clock: Clock, column: str
+) -> None:
+    await a_subscription(owner)
+    before = (await row(owner))["eligible_from"]
+    await clock.shift(3600)
+    await owner.execute(f"UPDATE subscriptions SET {column} = 'another'")
+    assert (await row(owner))["eligible_from"] >= before + HOUR
+
+
+async def test_being_enabled_again_does_not_bring_back_what_was_missed(
+    owner: Any, clock: Clock
+) -> None:
+    await a_subscription(owner)
+    first = (await row(owner))["eligible_from"]
+    await owner.execute("UPDATE subscriptions SET active = false")
+    await clock.shift(3600)
+    await owner.execute("UPDATE subscriptions SET active = true")
+    assert (await row(owner))["eligible_from"] >= first + HOUR
+
+
+async def test_any_other_change_leaves_eligibility_alone(owner: Any, clock: Clock) -> None:
+    await a_subscription(owner)
+    before = await row(owner)
+    await clock.shift(3600)
+    await owner.execute(
+        "UPDATE subscriptions SET description = 'x', max_attempts = 3, active = true, "
+        "pending_callback_url = 'https://next.example/'"
+    )
+    after = await row(owner)
+    assert after["eligible_from"] == before["eligible_from"]
+    assert after["updated_at"] >= before["updated_at"] + HOUR
+
+
+async def test_nobody_sets_eligibility_by_hand(owner: Any) -> None:
+    await a_subscription(owner)
+    before = (await row(owner))["eligible_from"]
+    await owner.execute("UPDATE subscriptions SET eligible_from = '2000-01-01Z'")
+    assert (await row(owner))["eligible_from"] == before
+
+
+async def test_nobody_sets_eligibility_by_hand_when_inserting_either(owner: Any) -> None:
+    old = "2000-01-01 00:00Z"
+    for verified in (True, False):
+        await owner.execute(
+            "INSERT INTO subscriptions (event_type, callback_url, verified, eligible_from) "
+            f"VALUES ('x', 'https://x', {verified}, '{old}')"
+        )
+    assert await owner.fetchval("SELECT count(*) FROM subscriptions WHERE verified") == 1
+    query = f"SELECT count(*) FROM subscriptions WHERE eligible_from = '{old}'"
+    assert await owner.fetchval(query) == 0
+
+
+# ── verified ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_new_url_clears_verified(owner: Any, postgres: Server, database_url: str) -> None:
+    await a_subscription(owner)
+    async with as_role(postgres, database_url, "subscription_admin") as admin:
+        await admin.execute("UPDATE subscriptions SET callback_url = 'https://other.example/'")
+    assert (await row(owner))["verified"] is False
+
+
+async def test_a_new_url_clears_verified_even_if_the_same_statement_sets_it(owner: Any) -> None:
+    await a_subscription(owner)
+    await owner.execute(
+        "UPDATE subscriptions SET callback_url = 'https://other.example/', verified = true"
+    )
+    assert (await row(owner))["verified"] is False
+
+
+async def test_the_same_url_again_clears_nothing(owner: Any) -> None:
+    await a_subscription(owner)
+    await owner.execute("UPDATE subscriptions SET callback_url = callback_url")
+    assert (await row(owner))["verified"] is True
+
+
+async def test_the_api_cannot_imitate_the_verifier_s_swap(
+    owner: Any, postgres: Server, database_url: str
+) -> None:
+    await a_subscription(owner, pending_callback_url="https://next.example/")
+    async with as_role(postgres, database_url, "subscription_admin") as admin:
+        await admin.execute(
+            "UPDATE subscriptions SET callback_url = pending_callback_url, "
+            "pending_callback_url = NULL"
+        )
+    assert (await row(owner))["verified"] is False
+
+
+async def test_the_verifier_s_swap_keeps_verified_and_eligibility(
+    owner: Any, postgres: Server, database_url: str, clock: Clock
+) -> None:
+    await a_subscription(owner, pending_callback_url="https://next.example/")
+    before = await row(owner)
+    await clock.shift(3600)
+    async with as_role(postgres, database_url, "subscription_verifier") as verifier:
+        await verifier.execute(
+            "UPDATE subscriptions SET callback_url = pending_callback_url, "
+            "pending_callback_url = NULL WHERE pending_callback_url = 'https://next.example/'"
+        )
+    after = await row(owner)
+    assert after["callback_url"] == "https://next.example/"
+    assert after["pending_callback_url"] is None
+    assert after["verified"] is True and after["eligible_from"] == before["eligible_from"]
+
+
+async def test_the_verifier_cannot_swap_in_a_url_that_was_not_staged(
+    owner: Any, postgres: Server, database_url: str
+) -> None:
+    await a_subscription(owner, pending_callback_url="https://next.example/")
+    async with as_role(postgres, database_url, "subscription_verifier") as verifier:
+        await verifier.execute(
+            "UPDATE subscriptions SET callback_url = 'https://evil.example/', "
+            "pending_callback_url = NULL, verified = true"
+        )
+    assert (await row(owner))["verified"] is False
+
+
+async def test_the_first_verification_makes_it_eligible_from_then(
+    owner: Any, postgres: Server, database_url: str, clock: Clock
+) -> None:
+    await a_subscription(owner, verified=False)
+    await clock.shift(3600)
+    async with as_role(postgres, database_url, "subscription_verifier") as verifier:
+        await verifier.execute("UPDATE subscriptions SET verified = true")
+    assert abs((await row(owner))["eligible_from"] - await clock.now()) < timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("column", ["callback_url", "pending_callback_url"])
+async def test_only_https_is_taken(owner: Any, column: str) -> None:
+    await a_subscription(owner)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await owner.execute(f"UPDATE subscriptions SET {column} = 'http://plain.example/'")

@@ -1,0 +1,298 @@
+"""What a SQL statement needs: verb, table and column, found by parsing it. Pure; no database.
+
+    needs("UPDATE t SET a = $1 WHERE b = $2")  →  UPDATE t(a), SELECT t(b)
+
+The rules are PostgreSQL's: a column named anywhere but as a target must be readable; ON CONFLICT DO
+NOTHING needs nothing; FOR UPDATE needs the right to update some column; a table that is only
+counted needs the right to read some column. A name that cannot be resolved is an error, so that
+nothing slips through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from surehook.roles import TABLES, Role, Verb
+
+Node = Any  # sqlglot's own types differ from call to call
+
+ANY = "(any)"  # some column, no matter which
+HOT = ("events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters")
+
+
+class Unclear(Exception):
+    """The statement cannot be understood, so it cannot be said to be safe."""
+
+
+@dataclass(frozen=True, order=True)
+class Need:
+    verb: Verb
+    table: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.table}({self.column})"
+
+
+@dataclass
+class Found:
+    """What one statement needs, which hot tables it reads in all buckets, what it calls."""
+
+    needs: set[Need] = field(default_factory=set)
+    unbucketed: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
+
+    @property
+    def written(self) -> set[str]:
+        return {need.table for need in self.needs if need.verb is not Verb.SELECT}
+
+    def missing(self, role: Role) -> set[Need]:
+        """What the role may not do."""
+        return {need for need in self.needs if not _granted(role, need)}
+
+
+def _granted(role: Role, need: Need) -> bool:
+    columns = role.columns(need.verb, need.table)
+    return bool(columns) if need.column == ANY else need.column in columns
+
+
+@dataclass
+class Scope:
+    """The names that one query sees: its own sources, then those around it."""
+
+    tables: dict[str, str]  # alias → real table
+    derived: dict[str, frozenset[str]]  # alias → columns of a subquery, CTE or function
+    outer: Scope | None = None
+    outputs: frozenset[str] = frozenset()  # ORDER BY may name these
+
+    def resolve(self, column: exp.Column) -> tuple[Scope, str] | None:
+        """The scope and alias of the real table a column belongs to; None if it is derived."""
+        qualifier, name = column.table, column.name
+        scope: Scope | None = self
+        while scope is not None:
+            for alias, columns in scope.derived.items():
+                if name in columns and qualifier in ("", alias):
+                    return None
+            for alias, table in scope.tables.items():
+                if name in TABLES[table] and qualifier in ("", alias):
+                    return scope, alias
+            if not qualifier and name in scope.outputs:
+                return None
+            scope = scope.outer
+        raise Unclear(f"{column.sql('postgres')} belongs to no table of the statement")
+
+
+Names = Mapping[str, frozenset[str]]  # the CTEs in reach and their columns
+
+
+def analyse(text: str) -> Found:
+    """Everything about one statement with $1-style parameters."""
+    # The parser knows JOIN after any function but unnest in UPDATE … FROM: give it another name.
+    statements = sqlglot.parse(text.replace("unnest(", "rows_of("), read="postgres")
+    if len(statements) != 1 or statements[0] is None:
+        raise Unclear("not exactly one statement")
+    found = Found()
+    _Visit(found).query(statements[0], {}, None)
+    for call in statements[0].find_all(exp.Func):
+        found.functions.add((call.name if isinstance(call, exp.Anonymous) else call.key).lower())
+    return found
+
+
+class _Visit:
+    def __init__(self, found: Found) -> None:
+        self._found = found
+
+    def query(self, node: Node, names: Names, outer: Scope | None) -> frozenset[str]:
+        """Visit a query and return the names of its columns."""
+        names = self._common_tables(node, names, outer)
+        match node:
+            case exp.Select():
+                return self._select(node, names, outer)
+            case exp.SetOperation():
+                columns = self.query(node.left, names, outer)
+                self.query(node.right, names, outer)
+                for part in ("order", "limit", "offset"):
+                    scope = Scope({}, {}, outer, columns)
+                    self._expressions(node.args.get(part), names, scope)
+                return columns
+            case exp.Subquery():
+                return self.query(node.this, names, outer)
+            case exp.Insert():
+                return self._insert(node, names, outer)
+            case exp.Update():
+                return self._update(node, names, outer)
+            case _:
+                raise Unclear(f"{node.key.upper()} is no statement that a component may use")
+
+    def _common_tables(self, node: Node, names: Names, outer: Scope | None) -> Names:
+        clause = node.args.get("with_")
+        for table in clause.expressions if clause else ():
+            body = table.this
+            if clause and clause.args.get("recursive") and isinstance(body, exp.SetOperation):
+                first = self.query(body.left, names, outer)
+                names = {**names, table.alias: first}
+            names = {**names, table.alias: self.query(body, names, outer)}
+        return names
+
+    # ── Statements ───────────────────────────────────────────────────────────────────────────
+
+    def _select(self, node: exp.Select, names: Names, outer: Scope | None) -> frozenset[str]:
+        scope = Scope({}, {}, outer)
+        joins = self._sources(node, names, scope)
+        for one in node.expressions:
+            self._expressions(one, names, scope)
+        self._conditions(node, joins, names, scope)
+        columns = frozenset(one.alias_or_name for one in node.expressions)
+        scope.outputs = columns  # seen by what follows, not by what stands before
+        for part in ("group", "having", "order", "limit", "offset", "distinct", "windows"):
+            self._expressions(node.args.get(part), names, scope)
+        for table in scope.tables.values():
+            self._need(Verb.SELECT, table, ANY)
+        self._locks(node, scope)
+        return columns
+
+    def _locks(self, node: exp.Select, scope: Scope) -> None:
+        for lock in node.args.get("locks") or ():
+            named = [table.name for table in lock.expressions]
+            for alias in named or scope.tables:
+                self._need(Verb.UPDATE, scope.tables[alias], ANY)
+
+    def _insert(self, node: exp.Insert, names: Names, outer: Scope | None) -> frozenset[str]:
+        target = node.this
+        if not isinstance(target, exp.Schema):
+            raise Unclear("INSERT without a list of columns")
+        table = _known(target.this.name)
+        columns = [column.name for column in target.expressions]
+        for column in columns:
+            self._need(Verb.INSERT, table, column)
+        if table in HOT and "bucket" not in columns:
+            self._found.unbucketed.add(table)
+        if isinstance(node.expression, exp.Values):
+            self._expressions(node.expression, names, Scope({}, {}, outer))
+        else:
+            self.query(node.expression, names, outer)
+        conflict = node.args.get("conflict")
+        if conflict and (conflict.expressions or conflict.args.get("conflict_keys")):
+            raise Unclear("ON CONFLICT that names columns or updates needs more rights than INSERT")
+        alias = target.this.alias or table
+        return self._returning(node, names, Scope({alias: table}, {}, outer))
+
+    def _update(self, node: exp.Update, names: Names, outer: Scope | None) -> frozenset[str]:
+        table = _known(node.this.name)
+        scope = Scope({node.this.alias_or_name: table}, {}, outer)
+        joins = self._sources(node, names, scope)
+        for assignment in node.expressions:
+            self._need(Verb.UPDATE, table, assignment.this.name)
+            self._expressions(assignment.expression, names, scope)
+        self._conditions(node, joins, names, scope)
+        for real in set(scope.tables.values()) - {table}:
+            self._need(Verb.SELECT, real, ANY)
+        return self._returning(node, names, scope)
+
+    def _returning(self, node: Node, names: Names, scope: Scope) -> frozenset[str]:
+        clause = node.args.get("returning")
+        if clause is None:
+            return frozenset()
+        for one in clause.expressions:
+            self._expressions(one, names, scope)
+        return frozenset(one.alias_or_name for one in clause.expressions)
+
+    # ── Parts ────────────────────────────────────────────────────────────────────────────────
+
+    def _sources(self, node: Node, names: Names, scope: Scope) -> list[Node]:
+        """Take up FROM and JOIN; returns the conditions of the joins."""
+        conditions = []
+        clause = node.args.get("from_")
+        first = [clause.this] if clause else []
+        joins = [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]
+        for one in first:
+            joins = [*(one.args.get("joins") or ()), *joins]
+            self._source(one, names, scope)
+        for join in joins:
+            self._source(join.this if isinstance(join, exp.Join) else join, names, scope)
+            if join.args.get("on") is not None:
+                conditions.append(join.args["on"])
+            if join.args.get("using"):
+                raise Unclear("JOIN … USING hides which columns it reads")
+        return conditions
+
+    def _source(self, node: Node, names: Names, scope: Scope) -> None:
+        alias = node.alias_or_name
+        match node:
+            case exp.Table() if node.name in names:
+                scope.derived[alias] = names[node.name]
+            case exp.Table() if isinstance(node.this, exp.Func):
+                self._expressions(node.this, names, scope)
+                scope.derived[alias] = _columns_of_function(node)
+            case exp.Table():
+                scope.tables[alias] = _known(node.name)
+            case exp.Subquery():
+                scope.derived[alias] = self.query(node.this, names, scope)
+            case exp.Lateral() if isinstance(node.this, exp.Subquery):
+                scope.derived[alias] = self.query(node.this.this, names, scope)
+            case _:
+                raise Unclear(f"{node.sql('postgres')} as a source")
+
+    def _conditions(self, node: Node, joins: list[Node], names: Names, scope: Scope) -> None:
+        where = node.args.get("where")
+        conditions = [*joins, *([where.this] if where else [])]
+        bucketed: set[str] = set()
+        for condition in conditions:
+            self._expressions(condition, names, scope)
+            bucketed.update(_bucketed(condition, scope))
+        for alias, table in scope.tables.items():
+            if table in HOT and alias not in bucketed:
+                self._found.unbucketed.add(table)
+
+    def _expressions(self, node: Node | None, names: Names, scope: Scope) -> None:
+        """Every column and every subquery below this node."""
+        if node is None:
+            return
+        match node:
+            case exp.Select() | exp.SetOperation() | exp.Subquery():
+                self.query(node, names, scope)
+            case exp.Column():
+                owner = scope.resolve(node)
+                if owner is not None:
+                    self._need(Verb.SELECT, owner[0].tables[owner[1]], node.name)
+            case exp.Star() if not isinstance(node.parent, exp.Count):
+                raise Unclear("* hides which columns it reads")
+            case _:
+                for child in node.iter_expressions():
+                    self._expressions(child, names, scope)
+
+    def _need(self, verb: Verb, table: str, column: str) -> None:
+        if column != ANY and column not in TABLES[table]:
+            raise Unclear(f"{table} has no column {column}")
+        self._found.needs.add(Need(verb, table, column))
+
+
+def _known(table: str) -> str:
+    if table not in TABLES:
+        raise Unclear(f"there is no table {table}")
+    return table
+
+
+def _columns_of_function(node: exp.Table) -> frozenset[str]:
+    """The columns that a function's alias names, or those of the catalogue function we use."""
+    if node.this.name.lower() == "pg_control_system":
+        return frozenset({"system_identifier"})
+    return frozenset(node.alias_column_names)
+
+
+def _bucketed(condition: Node, scope: Scope) -> Iterator[str]:
+    """The aliases whose bucket this condition pins down, as a term that must hold."""
+    for term in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        if isinstance(term, exp.And | exp.Paren):
+            yield from _bucketed(term.unnest() if isinstance(term, exp.Paren) else term, scope)
+        elif isinstance(term, exp.EQ):
+            for side in (term.left, term.right):
+                if isinstance(side, exp.Column) and side.name == "bucket":
+                    owner = scope.resolve(side)
+                    if owner is not None and owner[0] is scope:
+                        yield owner[1]
