@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from surehook.config import Config
 from surehook.delivery import Sender
 from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.delivery.pool import PoolLimits
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.observe import crashpoints
 from surehook.pipeline.cleaner import Cleaner
@@ -35,7 +36,7 @@ from surehook.store.postgres.router import RouterStore
 from surehook.store.postgres.verifier import VerifierStore
 from surehook.store.postgres.worker import WorkerStore
 
-LOOPS = ("verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
+COMPONENTS = ("verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
 
 
 class Process:
@@ -58,11 +59,7 @@ class Process:
             component = self._component(name, database, list(range(database.buckets)))
             self.group.services.append(Service(component, self.hints, database))
         first = next(iter(self.databases.values()))
-
-        async def notify(channel: str, message: str) -> object:
-            return await first.all("notify", channel=channel, message=message)
-
-        self.hints.send_outward(notify)
+        self.hints.send_outward(first.notify)
 
     def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
         config = self._config
@@ -122,10 +119,14 @@ class Process:
 
     def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
+        slots = self._config.number("worker.concurrency")
         return HttpsSender(
             SenderSettings(
                 allow_networks=tuple(str(network) for network in self._config.allow_networks),
                 ca_file=str(ca_file) if ca_file else None,
+                # All slots may be busy with one host: closing and reopening its connections
+                # would cost ten times as much as the requests.
+                pool=PoolLimits(per_origin=slots, total=max(2048, 2 * slots)),
             )
         )
 

@@ -32,6 +32,7 @@ from surehook.store.postgres.migrate import migrate
 KINDS = ("system", "wheel")
 BUCKETS = (1, 4)  # one template each
 ROLE_SECRET = "a role secret for tests only"
+ENCRYPTION_KEY = "5e" * 32
 PREFIX = "surehook-tests-"
 # Durability is what the embedded server's own tests are about; here speed is.
 SETTINGS = {"fsync": "off", "autovacuum": "off", "shared_buffers": "64MB", "max_wal_size": "256MB"}
@@ -215,3 +216,19 @@ async def _refuse_leaks(server: Server, name: str) -> None:
                 return
             await asyncio.sleep(0.02)
     raise AssertionError(f"connections left open: {[tuple(row) for row in left]}")
+
+
+@asynccontextmanager
+async def out_of_reach(server: Server, name: str) -> AsyncIterator[None]:
+    """Meanwhile no component can use this database: its sessions end, new ones are refused."""
+    async with connected(server.url) as admin:
+        await admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 0")
+        await admin.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = $1 AND application_name LIKE 'surehook%'",
+            name,
+        )
+        try:
+            yield
+        finally:
+            await admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT -1")

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from surehook import observe
-from surehook.errors import AnswerIsNo, DatabaseUnreachable
+from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.records import NewEvent, StoredEvent, correlation_id
-from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld
+from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld, Refused
 
 BATCH_MAX = 500
 BATCH_CHARACTERS = 8 * 2**20
@@ -33,6 +33,10 @@ WAITING_CHARACTERS = 64 * 2**20
 
 class KeyTaken(AnswerIsNo):
     """The external_id stands for another event already."""
+
+
+class EventRefused(UsageError):
+    """The event is no valid one: its payload is not JSON, or a text is too long."""
 
 
 class Busy(DatabaseUnreachable):
@@ -56,8 +60,9 @@ class Ingest:
     async def publish(self, event: NewEvent) -> StoredEvent:
         """Returns once the event is durable; the same key and content again: the first one.
 
-        Raises KeyTaken for a key with other content, Busy or DatabaseUnreachable when the event
-        may not be stored: the caller tries again, with a key safely.
+        Raises KeyTaken for a key with other content, EventRefused for a wrong event, Busy or
+        DatabaseUnreachable when the event may not be stored: the caller tries again, with a key
+        safely.
         """
         keyed = event.external_id is not None
         queue = self._queues[keyed]
@@ -103,7 +108,16 @@ class Ingest:
         events = [event for event, _ in batch]
         buckets = [next(self._next) % self._buckets for _ in events]
         await crashpoints.here("ingest.before_insert")
-        rows = await self._store.insert(events, buckets)
+        try:
+            rows = await self._store.insert(events, buckets)
+        except Refused as refused:
+            if len(batch) == 1:
+                raise EventRefused(f"The event was refused: {refused}.") from None
+            # Halves: the wrong one ends alone, the others are stored.
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]):
+                await self._write_apart(self._write_plain, half)
+            return
         await crashpoints.here("ingest.after_insert")
         for (_, stored), (event_id, created_at) in zip(batch, rows, strict=True):
             _answer(stored, StoredEvent(event_id, created_at, False))
@@ -120,12 +134,15 @@ class Ingest:
             await crashpoints.here("ingest.before_insert")
             created = await self._store.insert_keyed(events, buckets)
             await crashpoints.here("ingest.after_insert")
-        except KeyHeld:
+        except (KeyHeld, Refused) as error:
             if len(first) > 1:
-                # Each key alone: the held one waits for itself only.
-                groups = first.values()
-                await asyncio.gather(*(self._write_alone(group) for group in groups))
+                # Each key alone: the held one waits for itself only, a wrong one fails alone.
+                await asyncio.gather(
+                    *(self._write_apart(self._write_keyed, group) for group in first.values())
+                )
                 return
+            if isinstance(error, Refused):
+                raise EventRefused(f"The event was refused: {error}.") from None
             raise Busy(
                 "The external_id is being written by an open transaction.", "Try again in a moment."
             ) from None
@@ -145,9 +162,12 @@ class Ingest:
                     _answer_repeated(event, stored, found[key])
         self._tell(buckets)
 
-    async def _write_alone(self, group: list[Waiting]) -> None:
+    async def _write_apart(
+        self, write: Callable[[list[Waiting]], Awaitable[None]], group: list[Waiting]
+    ) -> None:
+        """Write a part of a batch; what goes wrong is told to that part only."""
         try:
-            await self._write_keyed(group)
+            await write(group)
         except Exception as error:
             for _, stored in group:
                 if not stored.done():

@@ -230,7 +230,7 @@ class Database:
                 if attempt == RETRIES_MAX:
                     raise
                 await asyncio.sleep(random.uniform(0.001, 0.01) * 2**attempt)
-            except (*_GONE, TimeoutError) as error:
+            except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
                 raise unreachable(error, self.login) from error
         raise Bug("unreachable")
 
@@ -249,6 +249,12 @@ class Database:
                 return await work(session)
 
         return await self.run(transacted)
+
+    async def notify(self, channel: str, message: str) -> None:
+        """Tell other processes; like LISTEN, the driver's own affair and no component's."""
+        await self.run(
+            lambda session: session._connection.fetch("SELECT pg_notify($1, $2)", channel, message)
+        )
 
     @asynccontextmanager
     async def listening(

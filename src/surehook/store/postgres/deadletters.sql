@@ -85,6 +85,3 @@ JOIN subscriptions s ON s.id = d.subscription_id
 LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
     AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
 ORDER BY d.id;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

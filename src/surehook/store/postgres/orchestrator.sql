@@ -200,6 +200,3 @@ FROM webhook_delivery_sagas s
 WHERE s.bucket = :bucket AND s.status = 'InProgress'
   AND (s.next_attempt_at, s.id) > (:after_attempt_at, :after_id)
 ORDER BY s.next_attempt_at, s.id LIMIT :count;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

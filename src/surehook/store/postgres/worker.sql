@@ -93,6 +93,3 @@ FROM (
 WHERE j.id = given.id AND j.bucket = given.bucket
   AND (j.status = 'Leased' AND j.lease_token = given.lease_token) IS TRUE
 RETURNING j.id;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);
