@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 
 import msgspec
@@ -78,7 +79,9 @@ class KeyChecks:
     async def check(self, authorization: bytes | None, client: str) -> Key:
         """The key, or the problem: none given, unknown, revoked, too many tries."""
         if authorization is None or authorization[:7].lower() != b"bearer ":
-            raise Problem(NO_KEY, "Send the header `Authorization: Bearer <key>`.", None, _CHALLENGE)
+            raise Problem(
+                NO_KEY, "Send the header `Authorization: Bearer <key>`.", None, _CHALLENGE
+            )
         key_hash = hashlib.sha256(authorization[7:].strip()).digest()
         if hmac.compare_digest(key_hash, self._admin_hash):
             return self._admin
@@ -134,9 +137,7 @@ class KeyChecks:
         try:
             return task.result()
         except DatabaseUnreachable:
-            raise unavailable(
-                "The key cannot be checked: the database does not answer."
-            ) from None
+            raise unavailable("The key cannot be checked: the database does not answer.") from None
 
     def _touch(self, key_hash: bytes, key: Key, now: float) -> None:
         kept = self._kept.get(key_hash)
@@ -148,10 +149,9 @@ class KeyChecks:
         task.add_done_callback(self._touching.discard)
 
     async def _write_touch(self, key_id: int) -> None:
-        try:
+        # Only a time for people to see: the next minute writes it.
+        with suppress(DatabaseUnreachable):
             await self._store.touch(key_id, TOUCH_SECONDS)
-        except DatabaseUnreachable:
-            pass  # only a time for people to see; the next minute writes it
 
     async def close(self) -> None:
         tasks = [*self._asking.values(), *self._touching]

@@ -6,7 +6,6 @@ Reads   dead_letters, sagas, subscriptions      Writes  INSERT sagas, by way of 
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Raw
 
 from surehook.api.pages import before_id, page_of, shaped
@@ -21,6 +20,7 @@ from surehook.api.shapes import (
     RequeueBody,
     RequeuedOne,
     RequeuedPair,
+    extended,
 )
 from surehook.pipeline.keys import Scope
 from surehook.records import Requeued
@@ -56,7 +56,7 @@ async def get_dead_letter(call: Call) -> Answer:
         raise not_found("dead letter", call.number)
     letter = shaped(DeadLetter, row[:7])
     payload = Raw(row[7].encode())
-    return Answer(200, DeadLetterWithPayload(*msgspec.structs.astuple(letter), payload))
+    return Answer(200, extended(DeadLetterWithPayload, letter, payload=payload))
 
 
 async def requeue_one(call: Call) -> Answer:
@@ -93,7 +93,7 @@ async def requeue_many(call: Call) -> Answer:
         for item in answers
         if item.saga_id is not None
     ]
-    skipped = [item.dead_letter_id for item in answers if item.saga_id is None]
+    skipped: list[int] = [item.dead_letter_id for item in answers if item.saga_id is None]
     count = len(ids) if body.dry_run else len(sagas)
     return Answer(200, RequeueAnswer(count, ids, sagas, skipped))
 

@@ -6,8 +6,6 @@ Reads   sagas, jobs, subscriptions      Writes  nothing
 
 from __future__ import annotations
 
-import msgspec
-
 from surehook.api.pages import before_id, page_of, shaped
 from surehook.api.problems import NOT_FOUND, not_found
 from surehook.api.routes import Answer, Call, Route
@@ -17,6 +15,7 @@ from surehook.api.shapes import (
     Delivery,
     DeliveryWithAttempts,
     Page,
+    extended,
 )
 from surehook.pipeline.keys import Scope
 from surehook.store.postgres.observer import Found
@@ -58,13 +57,9 @@ async def get_delivery(call: Call) -> Answer:
     if row is None:
         raise not_found("delivery", call.number)
     attempts = await call.api.observer.attempts(call.number, ATTEMPTS_SHOWN)
+    shown = [shaped(Attempt, attempt) for attempt in attempts]
     delivery = shaped(Delivery, row)
-    return Answer(
-        200,
-        DeliveryWithAttempts(
-            *msgspec.structs.astuple(delivery), [shaped(Attempt, attempt) for attempt in attempts]
-        ),
-    )
+    return Answer(200, extended(DeliveryWithAttempts, delivery, attempts=shown))
 
 
 ROUTES = (

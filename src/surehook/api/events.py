@@ -23,11 +23,11 @@ from surehook.api.pages import before_time, page_of, shaped
 from surehook.api.problems import CONFLICT, Problem, invalid, not_found, unavailable
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
+    BIGGEST_ID,
+    LIMIT_MAX,
     Accepted,
     BatchAnswer,
     BatchBody,
-    BIGGEST_ID,
-    LIMIT_MAX,
     BatchResult,
     Delivery,
     Event,
@@ -35,6 +35,7 @@ from surehook.api.shapes import (
     EventWithDeliveries,
     NewEventBody,
     Page,
+    extended,
     rfc3339,
 )
 from surehook.api.wire import Head, Receive, Send, answer, refuse
@@ -60,8 +61,8 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     event_type: str
     payload: Raw
-    tenant: str | None | msgspec.UnsetType = UNSET
-    external_id: str | None | msgspec.UnsetType = UNSET
+    tenant: str | msgspec.UnsetType | None = UNSET
+    external_id: str | msgspec.UnsetType | None = UNSET
 
 
 class _Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,9 +132,7 @@ async def _store(api: Api, event: NewEvent, seconds: float) -> StoredEvent:
         async with asyncio.timeout(seconds):
             return await api.ingest.publish(event)
     except TimeoutError:
-        raise unavailable(
-            "The event is not acknowledged: the database does not answer."
-        ) from None
+        raise unavailable("The event is not acknowledged: the database does not answer.") from None
 
 
 def _encode(stored: StoredEvent) -> bytes:
@@ -173,8 +172,9 @@ def _result(answer: StoredEvent | AnswerIsNo, request_id: str) -> BatchResult:
     if isinstance(answer, AnswerIsNo):
         problem = Problem(CONFLICT, answer.message, "external_id")
         return BatchResult(409, error=problem.body(request_id))
-    status = 200 if answer.duplicate else 202
-    return BatchResult(status, answer.id, rfc3339(answer.created_at), answer.duplicate)
+    return BatchResult(
+        200 if answer.duplicate else 202, answer.id, rfc3339(answer.created_at), answer.duplicate
+    )
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────
@@ -205,12 +205,9 @@ async def get_event(call: Call) -> Answer:
     found = await call.api.observer.deliveries(BIGGEST_ID, LIMIT_MAX, **of_event(call.number))
     deliveries = [shaped(Delivery, delivery) for delivery in found.rows]
     event = shaped(Event, row[:5])
-    return Answer(
-        200,
-        EventWithDeliveries(
-            *msgspec.structs.astuple(event), Raw(row[5].encode()), deliveries
-        ),
-    )
+    payload = Raw(row[5].encode())
+    whole = extended(EventWithDeliveries, event, payload=payload, deliveries=deliveries)
+    return Answer(200, whole)
 
 
 EVENT_EXAMPLE = {

@@ -17,6 +17,7 @@ from surehook.api.shapes import (
     KeyWithSecret,
     NewKeyBody,
     Page,
+    extended,
     rfc3339,
     rfc3339_or_none,
 )
@@ -32,7 +33,7 @@ async def create_key(call: Call) -> Answer:
     if call.key.tenant is not None:
         tenant = call.key.tenant_for(tenant)
     made = await call.api.keys.create(body.name, body.scopes, tenant)
-    return Answer(201, KeyWithSecret(*msgspec.structs.astuple(_shape(made.key)), made.secret))
+    return Answer(201, extended(KeyWithSecret, _shape(made.key), key=made.secret))
 
 
 async def list_keys(call: Call) -> Answer:

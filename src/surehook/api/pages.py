@@ -11,7 +11,7 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -22,7 +22,6 @@ from surehook.store.postgres.database import Row
 from surehook.store.postgres.observer import Found
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
-Fetch = Callable[[Any, str | None], Awaitable[Found]]
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 _ids = msgspec.json.Decoder(tuple[int])
@@ -51,11 +50,12 @@ async def page_of(
     if key.tenant is not None and asked not in (None, key.tenant):
         return Page([], None)
     found = await fetch(asked if key.tenant is None else key.tenant)
-    cursor = None if found.last is None else _encoded(found.last)
-    return Page([shaped(shape, row) for row in found.rows], cursor)
+    return Page([shaped(shape, row) for row in found.rows], encoded_cursor(found.last))
 
 
-def _encoded(last: tuple[object, ...]) -> str:
+def encoded_cursor(last: tuple[object, ...] | None) -> str | None:
+    if last is None:
+        return None
     return urlsafe_b64encode(msgspec.json.encode(last)).decode().rstrip("=")
 
 

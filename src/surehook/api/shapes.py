@@ -17,6 +17,7 @@ from surehook.api.problems import ProblemBody
 from surehook.states import JobStatus, SagaStatus
 
 Item = TypeVar("Item")
+Whole = TypeVar("Whole", bound=Struct)
 
 BIGGEST_ID = 2**63 - 1
 LIMIT_DEFAULT = 50
@@ -24,9 +25,8 @@ LIMIT_MAX = 200
 TIME_EXAMPLE = "2026-11-15T20:55:01.123456Z"
 
 Id = Annotated[int, Meta(ge=1, le=BIGGEST_ID)]
-Time = Annotated[
-    str, Meta(examples=[TIME_EXAMPLE], extra_json_schema={"format": "date-time"})
-]
+Time = Annotated[str, Meta(examples=[TIME_EXAMPLE], extra_json_schema={"format": "date-time"})]
+Moment = Annotated[datetime, Meta(tz=True)]
 EventType = Annotated[
     str,
     Meta(
@@ -63,6 +63,9 @@ Payload = Annotated[
         extra_json_schema={"examples": [{"order": 4711, "total": "12.50"}]},
     ),
 ]
+ErrorName = Annotated[
+    str, Meta(max_length=100, examples=["HTTP_5XX"], extra_json_schema=_PRINTABLE)
+]
 ScopeName = Literal["ingest", "read", "operator", "admin"]
 
 
@@ -87,9 +90,9 @@ class Page(Struct, Generic[Item], frozen=True):
 
 
 class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    limit: Annotated[
-        int, Meta(ge=1, le=LIMIT_MAX, description="How many items at most")
-    ] = LIMIT_DEFAULT
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many items at most")] = (
+        LIMIT_DEFAULT
+    )
     cursor: Annotated[
         str | None, Meta(description="`next` of the page before; it fits the same filters only")
     ] = None
@@ -139,8 +142,8 @@ class EventsQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
     event_type: EventType | None = None
     external_id: ExternalId | None = None
-    created_from: Annotated[datetime | None, Meta(tz=True)] = None
-    created_until: Annotated[datetime | None, Meta(tz=True)] = None
+    created_from: Moment | None = None
+    created_until: Moment | None = None
 
 
 class Event(Struct, frozen=True):
@@ -149,6 +152,154 @@ class Event(Struct, frozen=True):
     tenant: str
     external_id: str | None
     created_at: Time
+
+
+# ── Subscriptions ─────────────────────────────────────────────────────────────────────────────
+
+Url = Annotated[
+    str,
+    Meta(
+        max_length=500,
+        description="https only",
+        examples=["https://shop.example.com/hooks/orders"],
+    ),
+]
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Seconds = Annotated[float, Meta(gt=0, le=604_800)]
+Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
+Description = Annotated[str, Meta(max_length=1000)]
+CustomHeaders = Annotated[
+    dict[str, str],
+    Meta(
+        max_length=20,
+        description="Sent with every delivery; stored encrypted, the values are never shown",
+        examples=[{"x-shop": "4711"}],
+    ),
+]
+Secret = Annotated[str, Meta(max_length=200, examples=["whsec_…"])]
+
+
+class NewSubscriptionBody(Request, frozen=True, kw_only=True):
+    """Events of this type (and tenant) are to be delivered to this URL."""
+
+    event_type: EventType
+    callback_url: Url
+    tenant: Tenant | None = None
+    description: Description | None = None
+    active: bool = True
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    base_delay_seconds: Seconds | None = None
+    request_timeout_seconds: Seconds | None = None
+    concurrency_cap: Count | None = None
+    rate_limit_per_second: Rate | None = None
+    custom_headers: CustomHeaders | None = None
+    signature: Literal["v1", "v1a", "v1,v1a"] = "v1"
+    secret: Secret | None = None
+
+
+class SubscriptionChanges(Request, frozen=True, kw_only=True):
+    """What is named changes; null takes an override away."""
+
+    event_type: EventType | UnsetType = UNSET
+    callback_url: Url | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
+    active: bool | UnsetType = UNSET
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
+    base_delay_seconds: Seconds | UnsetType | None = UNSET
+    request_timeout_seconds: Seconds | UnsetType | None = UNSET
+    concurrency_cap: Count | UnsetType | None = UNSET
+    rate_limit_per_second: Rate | UnsetType | None = UNSET
+    custom_headers: CustomHeaders | UnsetType | None = UNSET
+
+
+class SubscriptionsQuery(ListQuery, frozen=True, kw_only=True):
+    tenant: Tenant | None = None
+    event_type: EventType | None = None
+    active: bool | None = None
+    verified: bool | None = None
+
+
+class Verification(Struct, frozen=True):
+    """An attempt to prove that the endpoint holds the secret."""
+
+    id: Id
+    callback_url: str
+    attempts: int
+    last_result: str | None
+    last_reason: str | None
+    created_at: Time
+    last_attempt_at: Time | None
+    expires_at: Time
+    verified_at: Time | None
+
+
+class Subscription(Struct, frozen=True, kw_only=True):
+    id: Id
+    tenant: str
+    event_type: str
+    callback_url: str
+    pending_callback_url: Annotated[
+        str | None, Meta(description="A new URL that has not proved itself yet")
+    ]
+    active: bool
+    verified: bool
+    eligible_from: Annotated[Time | None, Meta(description="Events from then on are delivered")]
+    max_attempts: int | None
+    base_delay_seconds: float | None
+    request_timeout_seconds: float | None
+    concurrency_cap: int | None
+    rate_limit_per_second: float | None
+    custom_header_names: list[str] | None
+    description: str | None
+    created_at: Time
+    updated_at: Time
+    verification: Annotated[Verification | None, Meta(description="The newest one")]
+
+
+class NewSubscription(Subscription, frozen=True, kw_only=True, omit_defaults=True):
+    secret: Annotated[str | None, Meta(description="Shown this once", examples=["whsec_…"])] = None
+    public_key: Annotated[
+        str | None, Meta(description="For v1a signatures", examples=["whpk_…"])
+    ] = None
+
+
+class VerifyBody(Request, frozen=True):
+    """Without a code: a challenge is sent. With the code that a challenge carried: confirmed."""
+
+    code: Annotated[str, Meta(max_length=100, examples=["7QXM-2KPA-9DTR"])] | None = None
+
+
+class VerifyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    wait: Annotated[
+        float, Meta(ge=0, le=30, description="Seconds to wait until the challenge was tried")
+    ] = 0.0
+
+
+class RotateBody(Request, frozen=True):
+    overlap_seconds: Annotated[
+        float, Meta(ge=0, le=2_592_000, description="For how long the old secret signs as well")
+    ] = 86_400.0
+    secret: Secret | None = None
+
+
+class RotatedSecret(Struct, frozen=True):
+    secret: Annotated[str, Meta(description="Shown this once", examples=["whsec_…"])]
+    old_secrets_expire_at: Time | None
+
+
+class TestBody(Request, frozen=True):
+    payload: Payload | UnsetType = UNSET
+
+
+class TestResult(Struct, frozen=True):
+    """What one guarded POST came to; it is no event and no delivery."""
+
+    delivered: bool
+    response_status: int | None
+    error_code: str | None
+    detail: str | None
+    excerpt: str | None
+    milliseconds: float
 
 
 # ── Deliveries ────────────────────────────────────────────────────────────────────────────────
@@ -160,8 +311,8 @@ class DeliveriesQuery(ListQuery, frozen=True, kw_only=True):
     subscription_id: Id | None = None
     status: SagaStatus | None = None
     event_type: EventType | None = None
-    created_from: Annotated[datetime | None, Meta(tz=True)] = None
-    created_until: Annotated[datetime | None, Meta(tz=True)] = None
+    created_from: Moment | None = None
+    created_until: Moment | None = None
 
 
 class Delivery(Struct, frozen=True):
@@ -213,9 +364,9 @@ class DeadLettersQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
     subscription_id: Id | None = None
     event_type: EventType | None = None
-    error_code: Annotated[str | None, Meta(max_length=100, extra_json_schema=_PRINTABLE)] = None
-    failed_from: Annotated[datetime | None, Meta(tz=True)] = None
-    failed_until: Annotated[datetime | None, Meta(tz=True)] = None
+    error_code: ErrorName | None = None
+    failed_from: Moment | None = None
+    failed_until: Moment | None = None
     requeued: bool | None = None
 
 
@@ -247,11 +398,9 @@ class RequeueBody(Request, frozen=True):
     tenant: Tenant | None = None
     subscription_id: Id | None = None
     event_type: EventType | None = None
-    error_code: Annotated[
-        str, Meta(max_length=100, extra_json_schema=_PRINTABLE)
-    ] | None = None
-    failed_from: Annotated[datetime, Meta(tz=True)] | None = None
-    failed_until: Annotated[datetime, Meta(tz=True)] | None = None
+    error_code: ErrorName | None = None
+    failed_from: Moment | None = None
+    failed_until: Moment | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
     dry_run: bool = False
 
@@ -311,5 +460,6 @@ class Readiness(Struct, frozen=True):
     checks: dict[str, str]
 
 
-def encode(value: object) -> bytes:
-    return msgspec.json.encode(value)
+def extended(shape: type[Whole], part: Struct, **more: object) -> Whole:
+    """A shape that has all of a smaller one's fields, and more."""
+    return shape(**msgspec.structs.asdict(part), **more)

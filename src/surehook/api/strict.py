@@ -81,18 +81,16 @@ def too_deep(text: str) -> bool:
     return bool(brackets)
 
 
-def refuse_repeated_keys(
-    body: bytes, raw: bytes, names: int, texts: int, inside: str = ""
-) -> None:
+def refuse_repeated_keys(body: bytes, raw: bytes, names: int, texts: int, inside: str = "") -> None:
     """Refuse an object that has a key twice. `raw` is the part of it that was kept as Raw.
 
     Outside of that part a body has two quotes for each of its `names` and of its `texts` (values
     that are strings), unless a key stands there twice: its quotes are then too many. Only a
     backslash outside of the raw part makes it necessary to look closer.
     """
-    if (b"\\" in body) and body.count(b"\\") != raw.count(b"\\"):
-        refuse_any_repeated_key(body, inside)
-    elif body.count(b'"') - raw.count(b'"') != 2 * (names + texts):
+    if ((b"\\" in body) and body.count(b"\\") != raw.count(b"\\")) or body.count(b'"') - raw.count(
+        b'"'
+    ) != 2 * (names + texts):
         refuse_any_repeated_key(body, inside)
 
 

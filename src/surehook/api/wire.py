@@ -25,7 +25,7 @@ from surehook.api.problems import (
     unavailable,
 )
 from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Unreachable
-from surehook.pipeline.ingest import KeyTaken
+from surehook.pipeline.ingest import EventRefused, KeyTaken
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -45,6 +45,10 @@ SECURITY_HEADERS = (
 DOCS_POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 _JSON_HEADERS = [*SECURITY_HEADERS, (b"content-type", b"application/json")]
 _PROBLEM_HEADERS = [*SECURITY_HEADERS, (b"content-type", b"application/problem+json")]
+
+
+def new_request_id() -> str:
+    return f"{_process}-{next(_numbers):x}"
 
 
 class Gone(Exception):
@@ -73,7 +77,7 @@ class Head:
             elif name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
                 self.request_id = value.decode("ascii")
         if not self.request_id:
-            self.request_id = f"{_process}-{next(_numbers):x}"
+            self.request_id = new_request_id()
 
     def idempotency_key(self) -> str | None:
         if self._idempotency_key is None:
@@ -180,6 +184,8 @@ def as_problem(error: Exception, request_id: str) -> Problem:
             return error
         case FieldRefused():
             return invalid(str(error), error.field)
+        case EventRefused():
+            return invalid(error.message, "payload")
         case NotFound():
             return Problem(NOT_FOUND, error.message)
         case KeyTaken():
@@ -192,7 +198,5 @@ def as_problem(error: Exception, request_id: str) -> Problem:
             return unavailable(str(error))
         case UnicodeError():
             return Problem(BAD_REQUEST, "The request is not UTF-8.")
-    observe.emit(
-        "request.failed", request_id=request_id, reason=f"{type(error).__name__}: {error}"
-    )
+    observe.emit("request.failed", request_id=request_id, reason=f"{type(error).__name__}: {error}")
     return Problem(BROKEN, "Please report it with the request id.")

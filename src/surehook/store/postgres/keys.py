@@ -12,7 +12,7 @@ class KeyStore:
 
     async def create(self, name: str, key_hash: bytes, scopes: str, tenant: str | None) -> ApiKey:
         row = await self._database.one(
-            "create_key", name=name, key_hash=key_hash, scopes=scopes, tenant=tenant
+            "create_key", key_name=name, key_hash=key_hash, scopes=scopes, tenant=tenant
         )
         assert row is not None
         return api_key(row)

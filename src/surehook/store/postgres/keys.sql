@@ -2,7 +2,7 @@
 
 -- name: create_key :one
 INSERT INTO api_keys (name, key_hash, scopes, tenant)
-VALUES (:name, :key_hash, :scopes, :tenant)
+VALUES (:key_name, :key_hash, :scopes, :tenant)
 RETURNING id, name, scopes, tenant, created_at, last_used_at, revoked_at;
 
 -- name: revoke_key :one

@@ -38,9 +38,7 @@ class ObserverStore:
 
     # ── Lists ─────────────────────────────────────────────────────────────────────────────────
 
-    async def events(
-        self, before: tuple[datetime, int], count: int, **filters: object
-    ) -> Found:
+    async def events(self, before: tuple[datetime, int], count: int, **filters: object) -> Found:
         """Events before (created_at, id), newest first."""
         rows = await self._database.all(
             "list_events", before=before[0], before_id=before[1], count=count, look=LOOK, **filters
