@@ -13,7 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from surehook import config, roles, states
+from surehook.api.openapi import api_page
 from surehook.delivery.outcome import errors_page
+from surehook.observe.metrics import metrics_page
 
 PACKAGE = Path(__file__).parent
 NOTE = "Written by `make generate` from {source}; do not edit."
@@ -207,6 +209,10 @@ def roles_page() -> str:
     )
 
 
+def _page(source: str, text: str) -> str:
+    return f"<!-- {NOTE.format(source=source)} -->\n{text}"
+
+
 def generated() -> dict[Path, str]:
     """Every generated file of the repository and what it must contain."""
     repository = PACKAGE.parent.parent
@@ -218,6 +224,10 @@ def generated() -> dict[Path, str]:
         repository / "docs" / "states.md": states_page(),
         repository / "docs" / "roles.md": roles_page(),
         repository / "docs" / "reference" / "errors.md": errors_page(),
+        repository / "docs" / "reference" / "api.md": _page("api/", api_page()),
+        repository / "docs" / "reference" / "metrics.md": _page(
+            "observe/metrics.py", metrics_page()
+        ),
         repository / "config.default.toml": config.default_file(),
     }
 

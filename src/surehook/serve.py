@@ -11,6 +11,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from surehook.config import Config
 from surehook.delivery import Sender
@@ -38,7 +39,10 @@ from surehook.store.postgres.router import RouterStore
 from surehook.store.postgres.verifier import VerifierStore
 from surehook.store.postgres.worker import WorkerStore
 
-COMPONENTS = ("verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
+if TYPE_CHECKING:
+    from surehook.api.server import Server
+
+COMPONENTS = ("api", "verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
 
 
 class Process:
@@ -53,15 +57,41 @@ class Process:
         self.hints = Hints()
         self.databases: dict[str, Database] = {}
         self.group = Group([])
+        self.api: Server | None = None
 
     async def open(self, names: Sequence[str]) -> None:
         for name in names:
-            database = await open_database(self._config, self._place, name)
-            self.databases[name] = database
+            if name == "api":
+                self.group.services.append(Service(await self._api(), self.hints, None))
+                continue
+            database = await self._database(name)
             component = self._component(name, database, list(range(database.buckets)))
             self.group.services.append(Service(component, self.hints, database))
         first = next(iter(self.databases.values()))
         self.hints.send_outward(first.notify)
+
+    async def _database(self, component: str) -> Database:
+        """The component's connections: one pool, whoever in this process asks for it."""
+        if component not in self.databases:
+            self.databases[component] = await open_database(self._config, self._place, component)
+        return self.databases[component]
+
+    async def _api(self) -> Component:
+        """The HTTP API with a login for each component that it calls."""
+        from surehook.api.assembly import API_COMPONENTS, assemble
+
+        databases = {name: await self._database(name) for name in API_COMPONENTS}
+        self.api = assemble(
+            self._config,
+            self.hints,
+            databases,
+            all_databases=self.databases,
+            services=self.group.services,
+            sealer=self._sealer(),
+            sender=self._https_sender(),
+        )
+        self.api.bind()
+        return self.api
 
     def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
         config = self._config

@@ -25,8 +25,10 @@ from surehook.records import NewEvent, StoredEvent, correlation_id
 from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld, Refused
 
 BATCH_MAX = 500
-# Events that wait for a commit; beyond this, refuse instead of growing.
+BATCH_CHARACTERS = 8 * 2**20
+# What waits for a commit; beyond this, refuse instead of growing.
 WAITING_MAX = 10_000
+WAITING_CHARACTERS = 64 * 2**20
 
 
 class KeyTaken(AnswerIsNo):
@@ -52,7 +54,7 @@ class Ingest:
         self._hints = hints
         self._buckets = buckets
         self._next = count()
-        self._queues: dict[bool, list[Waiting]] = {False: [], True: []}
+        self._queues: dict[bool, _Queue] = {False: _Queue(), True: _Queue()}
         self._writers: dict[bool, asyncio.Task[None]] = {}
 
     async def publish(self, event: NewEvent) -> StoredEvent:
@@ -64,14 +66,18 @@ class Ingest:
         """
         keyed = event.external_id is not None
         queue = self._queues[keyed]
-        if len(queue) >= WAITING_MAX:
+        if queue.full:
             raise Busy("Too many events wait to be stored.", "Try again in a moment.")
         loop = asyncio.get_running_loop()
         stored: asyncio.Future[StoredEvent] = loop.create_future()
-        queue.append((event, stored))
+        place = queue.append((event, stored))
         if keyed not in self._writers or self._writers[keyed].done():
             self._writers[keyed] = loop.create_task(self._write(keyed))
-        return await stored
+        try:
+            return await stored
+        except asyncio.CancelledError:
+            queue.remove(place)  # nobody waits for it any more: if it still can, it is not stored
+            raise
 
     async def publish_all(self, events: Sequence[NewEvent]) -> list[StoredEvent | AnswerIsNo]:
         """Each event's answer, in order; one event's conflict never fails the others."""
@@ -85,8 +91,7 @@ class Ingest:
         """Write until nobody waits. What arrives during a commit shares the next one."""
         queue = self._queues[keyed]
         while queue:
-            batch = queue[:BATCH_MAX]
-            del queue[:BATCH_MAX]
+            batch = queue.take()
             try:
                 if keyed:
                     await self._write_keyed(batch)
@@ -175,6 +180,52 @@ class Ingest:
     def _tell(self, buckets: list[int]) -> None:
         for bucket in set(buckets):
             self._hints.tell(Channel.EVENTS, bucket)
+
+
+class _Queue:
+    """Events that wait, in order, bounded in number and size."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Waiting] = {}
+        self._characters = 0
+        self._places = count()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= WAITING_MAX or self._characters >= WAITING_CHARACTERS
+
+    def append(self, item: Waiting) -> int:
+        place = next(self._places)
+        self._waiting[place] = item
+        self._characters += len(item[0].payload)
+        return place
+
+    def remove(self, place: int) -> None:
+        item = self._waiting.pop(place, None)
+        if item is not None:
+            self._characters -= len(item[0].payload)
+
+    def take(self) -> list[Waiting]:
+        """The next batch: at least one."""
+        batch: list[Waiting] = []
+        characters = 0
+        for place, item in self._waiting.items():
+            characters += len(item[0].payload)
+            if batch and (len(batch) == BATCH_MAX or characters > BATCH_CHARACTERS):
+                characters -= len(item[0].payload)
+                break
+            batch.append(item)
+            last = place
+        if len(batch) == len(self._waiting):
+            self._waiting.clear()
+        else:
+            for place in range(next(iter(self._waiting)), last + 1):
+                self._waiting.pop(place, None)
+        self._characters -= characters
+        return batch
 
 
 def _key(event: NewEvent) -> Key:

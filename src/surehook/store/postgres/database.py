@@ -211,6 +211,14 @@ class Database:
 
         await self.run(work)
 
+    def connections(self) -> tuple[int, int]:
+        """How many connections are used and idle."""
+        if self._pool is None:
+            return 0, 0
+        idle: int = self._pool.get_idle_size()
+        size: int = self._pool.get_size()
+        return size - idle, idle
+
     async def close(self) -> None:
         if self._pool is not None:
             try:
