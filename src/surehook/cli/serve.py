@@ -54,11 +54,12 @@ def run(invocation: Invocation, name: str) -> None:
 def run_components(config: Config, names: Sequence[str]) -> None:
     """Until SIGTERM or SIGINT; an embedded database is migrated first."""
     log.start(config.text("log.level"), config.text("log.format"))
-    with resolve_place(config) as place:
-        _loop().run(_serve(config, place, names))
+    with resolve_place(config) as place, event_loop() as runner:
+        runner.run(_serve(config, place, names))
 
 
-def _loop() -> asyncio.Runner:
+def event_loop() -> asyncio.Runner:
+    """The fastest loop at hand."""
     try:
         import uvloop
     except ImportError:  # not to be had on every platform; the standard loop does the same, slower
