@@ -7,19 +7,33 @@ Writes  nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.01
 
 
+@overload
 async def until(
-    condition: Callable[[], T | Awaitable[T]],
+    condition: Callable[[], Coroutine[Any, Any, T]],
+    timeout: float = ...,
+    what: Callable[[], object] = ...,
+) -> T: ...
+
+
+@overload
+async def until(
+    condition: Callable[[], T], timeout: float = ..., what: Callable[[], object] = ...
+) -> T: ...
+
+
+async def until(
+    condition: Callable[[], Any],
     timeout: float = 20.0,
     what: Callable[[], object] = lambda: "",
-) -> T:
+) -> Any:
     """The condition's first true value; fails with `what()` when the time is over."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
@@ -27,7 +41,7 @@ async def until(
         found = condition()
         value: Any = await found if isawaitable(found) else found
         if value:
-            return value  # type: ignore[no-any-return]
+            return value
         if loop.time() >= end:
             told = what()
             shown: Any = await told if isawaitable(told) else told
