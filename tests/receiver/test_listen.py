@@ -135,7 +135,7 @@ def test_people_see_what_came_and_no_secret_and_no_command_to_their_terminal(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "output"
-    body = json.dumps({"text": "\x1b[2J\x9b", "items": list(range(40))}).encode()
+    body = json.dumps({"text": "\x1b[2J\x9b", "items": list(range(60))}).encode()
     with output.open("w") as file, listening(tmp_path, "--secret", SECRET) as one:
         port = urlsplit(one.url).port
         one.process.terminate()
@@ -149,7 +149,7 @@ def test_people_see_what_came_and_no_secret_and_no_command_to_their_terminal(
     assert "✓ verified  order.paid  msg_1_1  attempt 1" in text
     assert "✗ no signature fits any secret" in text
     assert "more lines" in text
-    assert "2 deliveries, 1 not genuine received" in text
+    assert "received: 2 deliveries, 1 not genuine" in text
     assert f"SUREHOOK_CA_FILE={one.ca_file}" in text
     assert SECRET not in text
     assert "\x1b" not in text and "\x9b" not in text

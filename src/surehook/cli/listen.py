@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_LINES_MAX = 24
 PAYLOAD_WIDTH_MAX = 400
+ONE_LINE_MAX = 80
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ class Screen:
     checked: bool
     _console: Console = field(init=False)
     _seen: Counter[str] = field(default_factory=Counter, init=False)
+    _shown: tuple[str, bytes] = field(default=("", b""), init=False)
 
     def __post_init__(self) -> None:
         from rich.console import Console
@@ -247,10 +249,17 @@ class Screen:
         self._console.print(_text(("  Ctrl-C ends it", "dim")))
 
     def arrival(self, arrival: Arrival) -> None:
-        self._seen["challenges" if arrival.challenge else "deliveries"] += 1
+        self._seen["challenge" if arrival.challenge else "delivery"] += 1
         self._seen["not genuine"] += arrival.message is None and self.checked
         self._console.print()
         self._console.print(self._headline(arrival))
+        if arrival.challenge and arrival.message is None:
+            advice = "without the secret no proof was given: send the code back through the API"
+            self._console.print(_text((f"  {advice}", "yellow")))
+        if arrival.attempt > 1 and self._shown == (arrival.webhook_id, arrival.body):
+            self._console.print(_text(("  the same payload again", "dim")))
+            return
+        self._shown = (arrival.webhook_id, arrival.body)
         body = _pretty(arrival.body)
         for line in body[:PAYLOAD_LINES_MAX]:
             self._console.print(_coloured_json(line))
@@ -280,8 +289,13 @@ class Screen:
         )
 
     def end(self) -> None:
-        counted = [f"{count} {what}" for what, count in self._seen.items() if count]
-        self._console.print(_text((f"\n{', '.join(counted) or 'nothing'} received", "dim")))
+        plurals = (("delivery", "deliveries"), ("challenge", "challenges"))
+        counted = [
+            f"{self._seen[one]} {one if self._seen[one] == 1 else many}"
+            for one, many in (*plurals, ("not genuine", "not genuine"))
+            if self._seen[one]
+        ]
+        self._console.print(_text((f"\nreceived: {', '.join(counted) or 'nothing'}", "dim")))
 
 
 def _text(*parts: tuple[str, str]) -> Text:
@@ -309,13 +323,30 @@ def _parsed(body: bytes) -> Any:
 def _pretty(body: bytes) -> list[str]:
     """The payload's lines, indented; what is not JSON as it is. Nothing that moves a cursor."""
     try:
-        text = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+        text = _laid_out(json.loads(body), 0)
     except (ValueError, RecursionError):
         text = body.decode("utf-8", "backslashreplace")
     lines = [_safe(line) for line in text.split("\n")]
     return [
         f"{line[:PAYLOAD_WIDTH_MAX]} …" if len(line) > PAYLOAD_WIDTH_MAX else line for line in lines
     ]
+
+
+def _laid_out(value: Any, indent: int) -> str:
+    """JSON on one line where it fits, else one item per line."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= ONE_LINE_MAX or not isinstance(value, (dict, list)) or not value:
+        return line
+    inner = " " * (indent + 2)
+    if isinstance(value, dict):
+        items = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(item, indent + 2)}"
+            for key, item in value.items()
+        ]
+    else:
+        items = [_laid_out(item, indent + 2) for item in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(items) + f"\n{' ' * indent}{closing}"
 
 
 def _safe(text: str) -> str:
