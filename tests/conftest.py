@@ -99,7 +99,7 @@ async def empty_url(postgres: Server) -> AsyncIterator[str]:
 
 @pytest.fixture
 def place(postgres: Server, database_url: str) -> Place:
-    return Place(database_url, postgres.role_secret)
+    return Place(database_url, postgres.role_secret, servers.ENCRYPTION_KEY)
 
 
 @pytest.fixture

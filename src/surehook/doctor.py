@@ -86,7 +86,7 @@ def _version(connection: Connection) -> Finding:
     except AnswerIsNo as error:
         return Finding("version", Level.WRONG, error.message, error.advice)
     version = connection.get_server_version()
-    return Finding("version", Level.GOOD, f"PostgreSQL {version.major}.{version.minor}")
+    return Finding("version", Level.GOOD, f"PostgreSQL {version.major}.{version.micro}")
 
 
 async def _server(config: Config, connection: Connection) -> AsyncIterator[Finding]:
@@ -217,7 +217,8 @@ async def _component(config: Config, place: Place, judge: Judge, role: Role) -> 
     words = judge(role, user, found)
     if words:
         return Finding(subject, Level.WRONG, f"{user} {words}.", "Run `surehook migrate`.")
-    return Finding(subject, Level.GOOD, f"{role.component} logs in, settings and rights are right")
+    who = role.component if judge is _judge else user
+    return Finding(subject, Level.GOOD, f"{who} logs in, its settings and rights are right")
 
 
 async def _look_around(session: Any) -> tuple[str, dict[str, str], set[rights.Right]]:

@@ -13,7 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from surehook import config, roles, states
+from surehook.api.openapi import api_page
 from surehook.delivery.outcome import errors_page
+from surehook.observe.metrics import metrics_page
 
 PACKAGE = Path(__file__).parent
 NOTE = "Written by `make generate` from {source}; do not edit."
@@ -75,12 +77,11 @@ def postgres_guard() -> str:
 
     The test stands in the WHEN clause: there it costs nothing measurable.
     """
-    waits, runs = states.SagaStatus.PENDING_RETRY, states.SagaStatus.IN_PROGRESS
+    runs = states.SagaStatus.IN_PROGRESS
     saga_fixed = (
         f"{_postgres_identity(SAGA_IDENTITY)}\n"
-        "    -- next_attempt_at names the attempt: starting keeps it, a retry gets a later one\n"
+        "    -- next_attempt_at names the attempt: it never goes back, and starting keeps it\n"
         "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
-        f"    OR NEW.status = '{waits}' AND NEW.next_attempt_at = OLD.next_attempt_at\n"
         f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
     )
     return f"""-- {NOTE.format(source="states.py")}
@@ -208,6 +209,10 @@ def roles_page() -> str:
     )
 
 
+def _page(source: str, text: str) -> str:
+    return f"<!-- {NOTE.format(source=source)} -->\n{text}"
+
+
 def generated() -> dict[Path, str]:
     """Every generated file of the repository and what it must contain."""
     repository = PACKAGE.parent.parent
@@ -219,6 +224,10 @@ def generated() -> dict[Path, str]:
         repository / "docs" / "states.md": states_page(),
         repository / "docs" / "roles.md": roles_page(),
         repository / "docs" / "reference" / "errors.md": errors_page(),
+        repository / "docs" / "reference" / "api.md": _page("api/", api_page()),
+        repository / "docs" / "reference" / "metrics.md": _page(
+            "observe/metrics.py", metrics_page()
+        ),
         repository / "config.default.toml": config.default_file(),
     }
 

@@ -6,8 +6,9 @@ Writes  nothing itself; starting the embedded server creates its data directory
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from surehook.config import Config
@@ -16,6 +17,8 @@ from surehook.store.logins import Place
 
 if TYPE_CHECKING:
     from surehook.embedded.server import EmbeddedServer
+
+LOOK_SECONDS = 2.0
 
 
 @contextmanager
@@ -39,7 +42,7 @@ def resolve_place(config: Config) -> Iterator[Place]:
 def running_server(config: Config) -> Iterator[EmbeddedServer]:
     """The embedded server: somebody's that runs already, else started here and stopped at the end.
 
-    A program that stays should call `server.poll()` every few seconds.
+    While it is in use it is looked after: a supervisor that was killed is started again.
     """
     server = embedded_server(config)
     if not server.attach():
@@ -48,10 +51,21 @@ def running_server(config: Config) -> Iterator[EmbeddedServer]:
         except EmbeddedServerError:
             if not server.attach():  # somebody else was faster
                 raise
+    done = threading.Event()
+    nurse = threading.Thread(target=_look_after, args=(server, done), daemon=True)
+    nurse.start()
     try:
         yield server
     finally:
+        done.set()
+        nurse.join()
         server.stop()
+
+
+def _look_after(server: EmbeddedServer, done: threading.Event) -> None:
+    while not done.wait(LOOK_SECONDS):
+        with suppress(EmbeddedServerError):  # tried again at the next look
+            server.poll()
 
 
 def embedded_server(config: Config) -> EmbeddedServer:

@@ -183,3 +183,15 @@ class Verification(msgspec.Struct, frozen=True):
     last_attempt_at: datetime | None
     expires_at: datetime
     verified_at: datetime | None
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """An API key as people see it: everything but the key."""
+
+    id: int
+    name: str
+    scopes: tuple[str, ...]
+    tenant: str | None  # None = every tenant
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None

@@ -8,12 +8,17 @@ Any mix of processes on any number of machines works together; they meet in the 
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from surehook.config import Config
 from surehook.delivery import Sender
+from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.delivery.pool import PoolLimits
 from surehook.delivery.secrets import Sealer, parse_keys
+from surehook.errors import SurehookError
 from surehook.observe import crashpoints
 from surehook.pipeline.cleaner import Cleaner
 from surehook.pipeline.deadletters import DeadLetters
@@ -22,6 +27,7 @@ from surehook.pipeline.orchestrator import Orchestrator
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.router import Router
 from surehook.pipeline.service import Component, Group, Service
+from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
 from surehook.store import open_database
 from surehook.store.logins import Place
@@ -30,9 +36,13 @@ from surehook.store.postgres.database import Database
 from surehook.store.postgres.deadletters import DeadLetterStore
 from surehook.store.postgres.orchestrator import OrchestratorStore
 from surehook.store.postgres.router import RouterStore
+from surehook.store.postgres.verifier import VerifierStore
 from surehook.store.postgres.worker import WorkerStore
 
-LOOPS = ("router", "orchestrator", "worker", "cleaner", "deadletters")
+if TYPE_CHECKING:
+    from surehook.api.server import Server
+
+COMPONENTS = ("api", "verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
 
 
 class Process:
@@ -47,19 +57,41 @@ class Process:
         self.hints = Hints()
         self.databases: dict[str, Database] = {}
         self.group = Group([])
+        self.api: Server | None = None
 
     async def open(self, names: Sequence[str]) -> None:
         for name in names:
-            database = await open_database(self._config, self._place, name)
-            self.databases[name] = database
+            if name == "api":
+                self.group.services.append(Service(await self._api(), self.hints, None))
+                continue
+            database = await self._database(name)
             component = self._component(name, database, list(range(database.buckets)))
             self.group.services.append(Service(component, self.hints, database))
         first = next(iter(self.databases.values()))
+        self.hints.send_outward(first.notify)
 
-        async def notify(channel: str, message: str) -> object:
-            return await first.all("notify", channel=channel, message=message)
+    async def _database(self, component: str) -> Database:
+        """The component's connections: one pool, whoever in this process asks for it."""
+        if component not in self.databases:
+            self.databases[component] = await open_database(self._config, self._place, component)
+        return self.databases[component]
 
-        self.hints.send_outward(notify)
+    async def _api(self) -> Component:
+        """The HTTP API with a login for each component that it calls."""
+        from surehook.api.assembly import API_COMPONENTS, assemble
+
+        databases = {name: await self._database(name) for name in API_COMPONENTS}
+        self.api = assemble(
+            self._config,
+            self.hints,
+            databases,
+            all_databases=self.databases,
+            services=self.group.services,
+            sealer=self._sealer(),
+            sender=self._https_sender(),
+        )
+        self.api.bind()
+        return self.api
 
     def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
         config = self._config
@@ -81,6 +113,13 @@ class Process:
                 return self._worker(database, buckets)
             case "cleaner":
                 return Cleaner(CleanerStore(database), self.hints, buckets)
+            case "verifier":
+                return Verifier(
+                    VerifierStore(database),
+                    self._sealer(),
+                    self._https_sender(),
+                    config.seconds("delivery.request_timeout"),
+                )
             case "deadletters":
                 return DeadLetters(DeadLetterStore(database), self.hints, buckets)
         raise AssertionError(name)
@@ -91,7 +130,7 @@ class Process:
         lease_seconds = self._config.seconds("worker.lease_duration")
         requests = Requests(
             store,
-            Sealer(parse_keys(self._place.encryption_key or "")),
+            self._sealer(),
             self._config.seconds("delivery.request_timeout"),
             lease_seconds,
         )
@@ -107,14 +146,19 @@ class Process:
             lease_seconds=lease_seconds,
         )
 
-    def _https_sender(self) -> Sender:
-        from surehook.delivery.client import HttpsSender, SenderSettings
+    def _sealer(self) -> Sealer:
+        return Sealer(parse_keys(self._place.encryption_key or ""))
 
+    def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
+        slots = self._config.number("worker.concurrency")
         return HttpsSender(
             SenderSettings(
                 allow_networks=tuple(str(network) for network in self._config.allow_networks),
                 ca_file=str(ca_file) if ca_file else None,
+                # All slots may be busy with one host: closing and reopening its connections
+                # would cost ten times as much as the requests.
+                pool=PoolLimits(per_origin=slots, total=max(2048, 2 * slots)),
             )
         )
 
@@ -146,4 +190,11 @@ async def serve(config: Config, place: Place, names: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.stop)
-    await process.run()
+    # Objects made so far live as long as the process: the collector need not look at them again,
+    # nor so often at the many short-lived ones.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    try:
+        await process.run()
+    except* SurehookError as several:
+        raise several.exceptions[0] from None

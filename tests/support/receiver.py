@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -79,6 +80,7 @@ class Receiver:
         self._record = record
         self._scripts: dict[str, tuple[Answer, ...]] = {}
         self._turns: Counter[str] = Counter()
+        self._answerers: dict[str, Callable[[ReceivedRequest], Answer]] = {}
         self._open: set[_Connection] = set()
         self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -88,6 +90,10 @@ class Receiver:
         """Answer requests for `path` (without query) in this order; the last one repeats."""
         self._scripts[path] = answers
         self._turns[path] = 0
+
+    def answer_with(self, path: str, answer: Callable[[ReceivedRequest], Answer]) -> None:
+        """Answer requests for `path` with whatever this makes of them."""
+        self._answerers[path] = answer
 
     async def received(self, count: int, timeout: float = 10.0) -> None:
         """Wait until so many requests have arrived in all."""
@@ -139,7 +145,9 @@ class Receiver:
             self.requests.append(request)
         self._news.set()
 
-    def _answer_for(self, path: str) -> Answer | None:
+    def _answer_for(self, path: str, request: ReceivedRequest | None) -> Answer | None:
+        if request is not None and path in self._answerers:
+            return self._answerers[path](request)
         answers = self._scripts.get(path)
         if not answers:
             return None
@@ -205,7 +213,7 @@ class _Connection(asyncio.Protocol):
             )
         self._reset()
         self._receiver._arrived(request)
-        self._respond(self._receiver._answer_for(path.partition("?")[0]))
+        self._respond(self._receiver._answer_for(path.partition("?")[0], request))
 
     def _respond(self, answer: Answer | None) -> None:
         if self._transport is None or self._transport.is_closing():

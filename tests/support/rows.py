@@ -12,12 +12,17 @@ from enum import StrEnum
 from itertools import count
 from typing import Any, TypeVar
 
+from support.servers import ENCRYPTION_KEY
+from surehook.delivery.secrets import Sealer, parse_keys
+from surehook.delivery.signature import new_shared_secret
+from surehook.records import SIGNING_PLACE
 from surehook.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, SagaStatus
 
 Connection = Any  # asyncpg ships no types
 Status = TypeVar("Status", bound=StrEnum)
 
 _numbers = count(1)
+_sealer = Sealer(parse_keys(ENCRYPTION_KEY))
 
 
 def way(moves: Iterable[Move[Any]], start: Status, goal: Status) -> list[Status]:
@@ -62,9 +67,13 @@ async def a_subscription(
     tenant: str = "",
     active: bool = True,
     verified: bool = True,
+    secret: str | None = "",
     **others: object,
 ) -> int:
-    """`others` are further columns: max_attempts=3, concurrency_cap=1, …"""
+    """`others` are further columns: max_attempts=3, concurrency_cap=1, …
+
+    `secret` is made up, or given, or None for a subscription without one.
+    """
     columns = {
         "event_type": event_type,
         "callback_url": callback_url or f"https://receiver.example/{next(_numbers)}",
@@ -78,7 +87,20 @@ async def a_subscription(
         f"INSERT INTO subscriptions ({', '.join(columns)}) VALUES ({places}) RETURNING id",
         *columns.values(),
     )
+    if secret is not None:
+        await a_secret(owner, subscription_id, secret or new_shared_secret().reveal())
     return subscription_id
+
+
+async def a_secret(owner: Connection, subscription_id: int, secret: str) -> int:
+    """A live signing secret, sealed with the key that the `place` fixture carries."""
+    secret_id: int = await owner.fetchval(
+        "INSERT INTO subscription_secrets (subscription_id, scheme, sealed) "
+        "VALUES ($1, 'v1', $2) RETURNING id",
+        subscription_id,
+        _sealer.seal(secret, SIGNING_PLACE),
+    )
+    return secret_id
 
 
 async def a_saga(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 
 import msgspec
 
@@ -92,7 +93,8 @@ class HttpsSender:
         self._closed = True
         self._ticker.cancel()
         for timeout in self._dialing:
-            timeout.reschedule(self._loop.time())
+            with suppress(RuntimeError):  # it has just expired by itself
+                timeout.reschedule(self._loop.time())
         for connection in list(self._busy):
             connection.give_up("the sender was closed")
         self._pool.close()
@@ -106,6 +108,15 @@ class HttpsSender:
 
     async def send(self, request: Request) -> Outcome:
         """POST once. Raises nothing but CancelledError; holds nothing after the deadline."""
+        return await self._attempt(request, None)
+
+    async def ask(self, request: Request) -> tuple[Outcome, bytes]:
+        """Like send, and the first bytes of the answer's body, which the caller must not keep."""
+        answers: list[bytes] = []
+        outcome = await self._attempt(request, answers)
+        return outcome, b"".join(answers)
+
+    async def _attempt(self, request: Request, answers: list[bytes] | None) -> Outcome:
         try:
             if request.deadline_seconds <= 0:
                 raise AttemptFailed(ErrorCode.TIMEOUT, "no time was left to send")
@@ -115,7 +126,7 @@ class HttpsSender:
             connection = self._pool.take(target.origin)
             if connection is None:
                 connection = await self._dial(target.url, deadline)
-            return await self._exchange(connection, payload, deadline)
+            return await self._exchange(connection, payload, deadline, answers)
         except AttemptFailed as failure:
             return failure.outcome()
         except Exception as error:
@@ -137,12 +148,20 @@ class HttpsSender:
         finally:
             self._dialing.discard(timeout)
 
-    async def _exchange(self, connection: Connection, payload: bytes, deadline: float) -> Outcome:
+    async def _exchange(
+        self,
+        connection: Connection,
+        payload: bytes,
+        deadline: float,
+        answers: list[bytes] | None,
+    ) -> Outcome:
         self._busy.add(connection)
         try:
             outcome = await connection.exchange(payload, deadline)
         finally:
             self._busy.discard(connection)
+        if answers is not None:
+            answers.append(connection.answer)
         if connection.reusable and not self._closed:
             self._pool.give(connection)
         else:

@@ -121,6 +121,12 @@ class Connection(asyncio.Protocol):
 
     # --- for the pool and the sender -------------------------------------------------------------
 
+    @property
+    def answer(self) -> bytes:
+        """The first bytes of the last answer's body, as they came: for a verification, which
+        compares them and forgets them."""
+        return self._excerpt
+
     def silent(self) -> bool:
         """Whether it is still open and nothing has arrived, asked of the socket itself."""
         transport = self._transport

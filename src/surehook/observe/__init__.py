@@ -36,6 +36,8 @@ FACTS: dict[str, Level] = {
     "lease.expired": Level.WARNING,
     "dead_letter.written": Level.WARNING,
     "dead_letter.requeued": Level.INFO,
+    # the HTTP API
+    "request.failed": Level.ERROR,  # our bug: the client got 500
     # the life of a process
     "component.started": Level.INFO,
     "component.draining": Level.INFO,
@@ -48,16 +50,17 @@ FACTS: dict[str, Level] = {
 
 Listener = Callable[[str, Level, dict[str, object]], None]
 
-_listeners: list[Listener] = []
-_threshold: Level = Level.INFO
+_listeners: list[tuple[Level, Listener]] = []
+_threshold: Level = Level.INFO  # the least that anyone wants
 
 
 def emit(name: str, **fields: object) -> None:
     """Report one fact to every listener."""
     level = FACTS[name]
     if level >= _threshold:
-        for listener in _listeners:
-            listener(name, level, fields)
+        for least, listener in _listeners:
+            if level >= least:
+                listener(name, level, fields)
 
 
 def wanted(name: str) -> bool:
@@ -66,9 +69,17 @@ def wanted(name: str) -> bool:
 
 
 def listen(listener: Listener, threshold: Level = Level.INFO) -> None:
+    """Let a listener hear every fact from this level on."""
     global _threshold
-    _listeners.append(listener)
-    _threshold = threshold
+    _listeners.append((threshold, listener))
+    _threshold = min(least for least, _ in _listeners)
+
+
+def forget(listener: Listener) -> None:
+    """Let a listener hear nothing any more."""
+    global _threshold
+    _listeners[:] = [pair for pair in _listeners if pair[1] is not listener]
+    _threshold = min((least for least, _ in _listeners), default=Level.INFO)
 
 
 def silence() -> None:

@@ -6,8 +6,8 @@ Writes  INSERT dead_letters, INSERT webhook_delivery_sagas, dead_letter_cursor
 Never   changes or deletes a saga, an event or a subscription
 
 The sweep reads deaths in order of time from where it stopped, with an overlap for transactions
-that commit late; once a day it looks at all of them again, in pages, so that not even a clock that
-was set back can hide one.
+that commit late. Once a day, and whenever the clock was set back, it looks at all of them again,
+in pages.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class _Sweep:
     """Where the sweep of one bucket stands."""
 
     bucket: int
-    after: DeathKey | None = None  # None = read the cursor first
-    swept_until: datetime = BEGINNING[0]
+    after: DeathKey | None = None  # None = a new round: read the cursor first
+    began: datetime = BEGINNING[0]  # when the round did: older deaths are seen in it
     rewalking: bool = False
     save_due: float = 0.0
     hinted: set[int] = field(default_factory=set)
@@ -83,25 +83,24 @@ class DeadLetters(Component):
             await self._write(sweep.bucket, missing)
         if last is not None:
             sweep.after = last
-            sweep.swept_until = max(sweep.swept_until, last[0])
         if full:
             return 0
         await self._round_ended(sweep)
         return 0 if sweep.hinted else self._sweep_seconds
 
     async def _begin(self, sweep: _Sweep) -> None:
-        swept_until, sweep.rewalking = await self._store.read_cursor(sweep.bucket, REWALK_SECONDS)
-        sweep.swept_until = swept_until
-        sweep.after = BEGINNING if sweep.rewalking else _with_overlap(swept_until)
+        """A new round, from a little before the end of the last one that was saved."""
+        swept_until, sweep.rewalking, sweep.began = await self._store.read_cursor(
+            sweep.bucket, REWALK_SECONDS
+        )
+        start = max(swept_until - OVERLAP, BEGINNING[0])
+        sweep.after = BEGINNING if sweep.rewalking else (start, 0)
 
     async def _round_ended(self, sweep: _Sweep) -> None:
-        """Start the next round a little before the last death seen."""
-        sweep.after = _with_overlap(sweep.swept_until)
         if time.monotonic() >= sweep.save_due or sweep.rewalking:
-            await self._store.save_cursor(sweep.bucket, sweep.swept_until, sweep.rewalking)
+            await self._store.save_cursor(sweep.bucket, sweep.began, sweep.rewalking)
             sweep.save_due = time.monotonic() + SAVE_SECONDS
-            sweep.rewalking = False
-            sweep.after = None  # also sees when a day has passed
+        sweep.after = None
 
     async def _write(self, bucket: int, saga_ids: list[SagaId]) -> None:
         await crashpoints.here("deadletters.before_write")
@@ -117,10 +116,6 @@ class DeadLetters(Component):
                 subscription_id=letter.subscription_id,
                 error_code=letter.final_error_code,
             )
-
-
-def _with_overlap(moment: datetime) -> DeathKey:
-    return (max(moment - OVERLAP, BEGINNING[0]), 0)
 
 
 class Requeue:

@@ -14,23 +14,29 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from surehook import observe
-from surehook.errors import AnswerIsNo, DatabaseUnreachable
+from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.records import NewEvent, StoredEvent, correlation_id
-from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld
+from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld, Refused
 
 BATCH_MAX = 500
-# Events that wait for a commit; beyond this, refuse instead of growing.
+BATCH_CHARACTERS = 8 * 2**20
+# What waits for a commit; beyond this, refuse instead of growing.
 WAITING_MAX = 10_000
+WAITING_CHARACTERS = 64 * 2**20
 
 
 class KeyTaken(AnswerIsNo):
     """The external_id stands for another event already."""
+
+
+class EventRefused(UsageError):
+    """The event is no valid one: its payload is not JSON, or a text is too long."""
 
 
 class Busy(DatabaseUnreachable):
@@ -48,25 +54,30 @@ class Ingest:
         self._hints = hints
         self._buckets = buckets
         self._next = count()
-        self._queues: dict[bool, list[Waiting]] = {False: [], True: []}
+        self._queues: dict[bool, _Queue] = {False: _Queue(), True: _Queue()}
         self._writers: dict[bool, asyncio.Task[None]] = {}
 
     async def publish(self, event: NewEvent) -> StoredEvent:
         """Returns once the event is durable; the same key and content again: the first one.
 
-        Raises KeyTaken for a key with other content, Busy or DatabaseUnreachable when the event
-        may not be stored: the caller tries again, with a key safely.
+        Raises KeyTaken for a key with other content, EventRefused for a wrong event, Busy or
+        DatabaseUnreachable when the event may not be stored: the caller tries again, with a key
+        safely.
         """
         keyed = event.external_id is not None
         queue = self._queues[keyed]
-        if len(queue) >= WAITING_MAX:
+        if queue.full:
             raise Busy("Too many events wait to be stored.", "Try again in a moment.")
         loop = asyncio.get_running_loop()
         stored: asyncio.Future[StoredEvent] = loop.create_future()
-        queue.append((event, stored))
+        place = queue.append((event, stored))
         if keyed not in self._writers or self._writers[keyed].done():
             self._writers[keyed] = loop.create_task(self._write(keyed))
-        return await stored
+        try:
+            return await stored
+        except asyncio.CancelledError:
+            queue.remove(place)  # nobody waits for it any more: if it still can, it is not stored
+            raise
 
     async def publish_all(self, events: Sequence[NewEvent]) -> list[StoredEvent | AnswerIsNo]:
         """Each event's answer, in order; one event's conflict never fails the others."""
@@ -80,8 +91,7 @@ class Ingest:
         """Write until nobody waits. What arrives during a commit shares the next one."""
         queue = self._queues[keyed]
         while queue:
-            batch = queue[:BATCH_MAX]
-            del queue[:BATCH_MAX]
+            batch = queue.take()
             try:
                 if keyed:
                     await self._write_keyed(batch)
@@ -98,7 +108,16 @@ class Ingest:
         events = [event for event, _ in batch]
         buckets = [next(self._next) % self._buckets for _ in events]
         await crashpoints.here("ingest.before_insert")
-        rows = await self._store.insert(events, buckets)
+        try:
+            rows = await self._store.insert(events, buckets)
+        except Refused as refused:
+            if len(batch) == 1:
+                raise EventRefused(f"The event was refused: {refused}.") from None
+            # Halves: the wrong one ends alone, the others are stored.
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]):
+                await self._write_apart(self._write_plain, half)
+            return
         await crashpoints.here("ingest.after_insert")
         for (_, stored), (event_id, created_at) in zip(batch, rows, strict=True):
             _answer(stored, StoredEvent(event_id, created_at, False))
@@ -115,12 +134,15 @@ class Ingest:
             await crashpoints.here("ingest.before_insert")
             created = await self._store.insert_keyed(events, buckets)
             await crashpoints.here("ingest.after_insert")
-        except KeyHeld:
+        except (KeyHeld, Refused) as error:
             if len(first) > 1:
-                # Each key alone: the held one waits for itself only.
-                groups = first.values()
-                await asyncio.gather(*(self._write_alone(group) for group in groups))
+                # Each key alone: the held one waits for itself only, a wrong one fails alone.
+                await asyncio.gather(
+                    *(self._write_apart(self._write_keyed, group) for group in first.values())
+                )
                 return
+            if isinstance(error, Refused):
+                raise EventRefused(f"The event was refused: {error}.") from None
             raise Busy(
                 "The external_id is being written by an open transaction.", "Try again in a moment."
             ) from None
@@ -140,9 +162,12 @@ class Ingest:
                     _answer_repeated(event, stored, found[key])
         self._tell(buckets)
 
-    async def _write_alone(self, group: list[Waiting]) -> None:
+    async def _write_apart(
+        self, write: Callable[[list[Waiting]], Awaitable[None]], group: list[Waiting]
+    ) -> None:
+        """Write a part of a batch; what goes wrong is told to that part only."""
         try:
-            await self._write_keyed(group)
+            await write(group)
         except Exception as error:
             for _, stored in group:
                 if not stored.done():
@@ -155,6 +180,52 @@ class Ingest:
     def _tell(self, buckets: list[int]) -> None:
         for bucket in set(buckets):
             self._hints.tell(Channel.EVENTS, bucket)
+
+
+class _Queue:
+    """Events that wait, in order, bounded in number and size."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Waiting] = {}
+        self._characters = 0
+        self._places = count()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= WAITING_MAX or self._characters >= WAITING_CHARACTERS
+
+    def append(self, item: Waiting) -> int:
+        place = next(self._places)
+        self._waiting[place] = item
+        self._characters += len(item[0].payload)
+        return place
+
+    def remove(self, place: int) -> None:
+        item = self._waiting.pop(place, None)
+        if item is not None:
+            self._characters -= len(item[0].payload)
+
+    def take(self) -> list[Waiting]:
+        """The next batch: at least one."""
+        batch: list[Waiting] = []
+        characters = 0
+        for place, item in self._waiting.items():
+            characters += len(item[0].payload)
+            if batch and (len(batch) == BATCH_MAX or characters > BATCH_CHARACTERS):
+                characters -= len(item[0].payload)
+                break
+            batch.append(item)
+            last = place
+        if len(batch) == len(self._waiting):
+            self._waiting.clear()
+        else:
+            for place in range(next(iter(self._waiting)), last + 1):
+                self._waiting.pop(place, None)
+        self._characters -= characters
+        return batch
 
 
 def _key(event: NewEvent) -> Key:

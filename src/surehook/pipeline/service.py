@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
@@ -21,6 +22,9 @@ from surehook.pipeline.hints import Channel, Hints
 
 BACK_OFF_FIRST_SECONDS = 0.1
 BACK_OFF_MAX_SECONDS = 5.0
+# A loop that failed so often, or stood still for so long, is not alive (readiness).
+FAILURES_IN_A_ROW = 3
+STUCK_SECONDS = 60.0
 
 
 class Listening(Protocol):
@@ -75,8 +79,19 @@ class Service:
         self._database = database
         self._stopping = False
         self._lost = False
+        self._failures = 0
+        self._turned_at = time.monotonic()
         for channel in component.wakes_on:
             hints.on(channel, _bound(component, channel))
+
+    def trouble(self) -> str | None:
+        """Why this loop does not go round as it should; None = it does."""
+        if self._lost:
+            return "The database does not answer."
+        if self._failures >= FAILURES_IN_A_ROW:
+            return f"It failed {self._failures} times in a row."
+        stuck = time.monotonic() - self._turned_at
+        return f"It has not gone round for {stuck:.0f} s." if stuck > STUCK_SECONDS else None
 
     def stop(self) -> None:
         """Finish the step under way, drain, end."""
@@ -104,14 +119,14 @@ class Service:
         observe.emit("component.stopped", component=name)
 
     async def _loop(self) -> None:
-        failures = 0
         while not self._stopping:
+            self._turned_at = time.monotonic()
             try:
                 seconds = await self.component.step()
                 if self._lost:
                     self._lost = False
                     observe.emit("database.back", component=self.component.name)
-                failures = 0
+                self._failures = 0
                 if seconds == 0:
                     await asyncio.sleep(0)  # let the others have their turn
                     continue
@@ -121,16 +136,16 @@ class Service:
                     observe.emit(
                         "database.lost", component=self.component.name, reason=error.message
                     )
-                failures += 1
-                seconds = _back_off(failures)
+                self._failures += 1
+                seconds = _back_off(self._failures)
             except Exception as error:
-                failures += 1
+                self._failures += 1
                 observe.emit(
                     "component.failed",
                     component=self.component.name,
                     reason=f"{type(error).__name__}: {error}",
                 )
-                seconds = _back_off(failures)
+                seconds = _back_off(self._failures)
             if not self._stopping:
                 await self.component.rest(seconds)
 
@@ -144,7 +159,7 @@ class Service:
                 async with self._database.listening(channel, heard) as lost:
                     failures = 0
                     await lost
-            except DatabaseUnreachable:
+            except Exception:  # the connection may break in many ways; none may deafen us for good
                 failures += 1
             observe.emit("hint.lost", component=self.component.name, channel=str(channel))
             await asyncio.sleep(_back_off(failures + 1))

@@ -2,7 +2,8 @@
 
 Role    subscription_verifier
 Reads   subscriptions, subscription_secrets, subscription_verifications
-Writes  UPDATE subscriptions (verified, callback_url, pending_callback_url), verifications
+Writes  UPDATE subscriptions (verified, callback_url, pending_callback_url),
+        subscription_verifications
 Never   stores or shows what an endpoint answered
 
 A challenge goes through the same guarded client as a delivery. The endpoint answers with a value
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from surehook.delivery import Outcome, Request
 from surehook.delivery.challenge import (
@@ -40,7 +41,13 @@ CODE_TRIES_MAX = 10
 POLL_SECONDS = 1.0
 UNDER_WAY_MAX = 16
 
-Ask = Callable[[Request], Awaitable[tuple[Outcome, bytes]]]
+
+class Asker(Protocol):
+    """The part of the sender that a verifier needs."""
+
+    async def start(self) -> None: ...
+    async def ask(self, request: Request) -> tuple[Outcome, bytes]: ...
+    async def close(self) -> None: ...
 
 
 class Verifications:
@@ -104,14 +111,17 @@ class Verifier(Component):
     wakes_on = (Channel.CHALLENGES,)
 
     def __init__(
-        self, store: VerifierStore, sealer: Sealer, ask: Ask, request_seconds: float
+        self, store: VerifierStore, sealer: Sealer, sender: Asker, request_seconds: float
     ) -> None:
         super().__init__()
         self._store = store
         self._sealer = sealer
-        self._ask = ask
+        self._sender = sender
         self._request_seconds = request_seconds
         self._under_way: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        await self._sender.start()
 
     async def step(self) -> float:
         while len(self._under_way) < UNDER_WAY_MAX:
@@ -143,7 +153,7 @@ class Verifier(Component):
             body,
             VERIFICATION_TYPE,
         )
-        outcome, answer = await self._ask(
+        outcome, answer = await self._sender.ask(
             Request(challenge.callback_url, body, headers, self._request_seconds)
         )
         await self._settle(challenge, outcome, answer, secret)
@@ -169,3 +179,4 @@ class Verifier(Component):
     async def drain(self) -> None:
         if self._under_way:
             await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._sender.close()

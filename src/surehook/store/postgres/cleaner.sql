@@ -27,6 +27,3 @@ SELECT EXTRACT(EPOCH FROM lease_until - surehook_now())::float8 AS seconds
 FROM webhook_delivery_jobs
 WHERE bucket = :bucket AND status = 'Leased'
 ORDER BY lease_until LIMIT 1;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

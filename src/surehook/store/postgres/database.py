@@ -70,7 +70,6 @@ def session_settings(config: Config, component: str) -> dict[str, str]:
 
 def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
     """The one line for a database that does not answer or does not let us in."""
-    who = f"as {login.user}" if login.user else "with the login of its URL"
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return DatabaseUnreachable(
             f"The server has no such database ({error}).", "Create it, or correct the URL."
@@ -82,7 +81,7 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
                 "Run `surehook migrate` to create the roles, and give every machine the same "
                 "SUREHOOK_ROLE_SECRET."
             )
-        return DatabaseUnreachable(f"The database does not let {who} in ({error}).", advice)
+        return DatabaseUnreachable(f"The database does not let us in ({error}).", advice)
     reason = str(error) or (
         "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     )
@@ -212,6 +211,14 @@ class Database:
 
         await self.run(work)
 
+    def connections(self) -> tuple[int, int]:
+        """How many connections are used and idle."""
+        if self._pool is None:
+            return 0, 0
+        idle: int = self._pool.get_idle_size()
+        size: int = self._pool.get_size()
+        return size - idle, idle
+
     async def close(self) -> None:
         if self._pool is not None:
             try:
@@ -230,7 +237,7 @@ class Database:
                 if attempt == RETRIES_MAX:
                     raise
                 await asyncio.sleep(random.uniform(0.001, 0.01) * 2**attempt)
-            except (*_GONE, TimeoutError) as error:
+            except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
                 raise unreachable(error, self.login) from error
         raise Bug("unreachable")
 
@@ -249,6 +256,12 @@ class Database:
                 return await work(session)
 
         return await self.run(transacted)
+
+    async def notify(self, channel: str, message: str) -> None:
+        """Tell other processes; like LISTEN, the driver's own affair and no component's."""
+        await self.run(
+            lambda session: session._connection.fetch("SELECT pg_notify($1, $2)", channel, message)
+        )
 
     @asynccontextmanager
     async def listening(

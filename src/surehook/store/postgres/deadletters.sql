@@ -4,13 +4,16 @@
 INSERT INTO dead_letter_cursor (bucket) VALUES (:bucket) ON CONFLICT DO NOTHING;
 
 -- name: read_cursor :one
-SELECT swept_until, rewalked_at < surehook_now() - interval '1 second' * :rewalk_seconds::float8
-    AS rewalk
+-- A cursor that is ahead of the clock says that the clock was set back: look at all of them.
+SELECT swept_until,
+    swept_until > surehook_now() OR rewalked_at > surehook_now()
+        OR rewalked_at < surehook_now() - interval '1 second' * :rewalk_seconds::float8 AS rewalk,
+    surehook_now() AS now
 FROM dead_letter_cursor WHERE bucket = :bucket;
 
 -- name: save_cursor :none
 UPDATE dead_letter_cursor
-SET swept_until = GREATEST(swept_until, :swept_until),
+SET swept_until = :swept_until,
     rewalked_at = CASE WHEN :rewalked THEN surehook_now() ELSE rewalked_at END
 WHERE bucket = :bucket;
 
@@ -85,6 +88,3 @@ JOIN subscriptions s ON s.id = d.subscription_id
 LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
     AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
 ORDER BY d.id;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

@@ -17,6 +17,10 @@ class KeyHeld(Exception):
     """Someone's open transaction holds one of the keys for longer than we wait."""
 
 
+class Refused(Exception):
+    """The database takes one of these events for wrong: no JSON, or a text that is too long."""
+
+
 class IngestStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -24,20 +28,26 @@ class IngestStore:
     async def insert(
         self, events: Sequence[NewEvent], buckets: Sequence[int]
     ) -> list[tuple[EventId, datetime]]:
-        """Store events without a key; ids in order of input."""
-        rows = await self._database.all(
-            "insert_events",
-            event_types=[event.event_type for event in events],
-            payloads=[event.payload for event in events],
-            tenants=[event.tenant for event in events],
-            buckets=buckets,
-        )
+        """Store events without a key; ids in order of input. May raise Refused."""
+        try:
+            rows = await self._database.all(
+                "insert_events",
+                event_types=[event.event_type for event in events],
+                payloads=[event.payload for event in events],
+                tenants=[event.tenant for event in events],
+                buckets=buckets,
+            )
+        except asyncpg.DataError as error:
+            raise Refused(str(error)) from None
         return [(row[0], row[1]) for row in rows]
 
     async def insert_keyed(
         self, events: Sequence[NewEvent], buckets: Sequence[int]
     ) -> dict[Key, tuple[EventId, datetime]]:
-        """Store events with a key; only those whose key was new come back. May raise KeyHeld."""
+        """Store events with a key; only those whose key was new come back.
+
+        May raise KeyHeld or Refused.
+        """
         try:
             rows = await self._database.all(
                 "insert_keyed_events",
@@ -49,6 +59,8 @@ class IngestStore:
             )
         except asyncpg.LockNotAvailableError:
             raise KeyHeld from None
+        except asyncpg.DataError as error:
+            raise Refused(str(error)) from None
         return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
     async def find_keyed(

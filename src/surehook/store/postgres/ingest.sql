@@ -27,6 +27,3 @@ FROM unnest(:tenants::varchar[], :external_ids::varchar[], :buckets::smallint[])
     AS given (tenant, external_id, bucket)
 JOIN events e ON e.tenant = given.tenant AND e.external_id = given.external_id
     AND e.bucket = given.bucket;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

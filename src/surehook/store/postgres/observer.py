@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from surehook.store.postgres.database import Database
+import msgspec
+
+from surehook.store.postgres.database import Database, Row
+
+# The most rows that one page of a list looks at to find those that fit its filters.
+LOOK = 20_000
+# A backlog is counted no further than this.
+COUNT_MAX = 50_000
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Rows of a list, each in the order of its answer's fields; `last` is where to go on."""
+
+    rows: Sequence[Row]
+    last: tuple[object, ...] | None
 
 
 class ObserverStore:
@@ -20,3 +35,67 @@ class ObserverStore:
         wanted = self._database.parameters(name)
         rows = await self._database.all(name, **{key: given[key] for key in wanted})
         return [(row[0], row[1], row[2]) for row in rows]
+
+    # ── Lists ─────────────────────────────────────────────────────────────────────────────────
+
+    async def events(self, before: tuple[datetime, int], count: int, **filters: object) -> Found:
+        """Events before (created_at, id), newest first."""
+        rows = await self._database.all(
+            "list_events", before=before[0], before_id=before[1], count=count, look=LOOK, **filters
+        )
+        items = [row[3:] for row in rows if row[3] is not None]
+        if len(items) == count:
+            return Found(items, (items[-1][4], items[-1][0]))
+        return Found(items, (rows[0][1], rows[0][2]) if rows[0][0] == LOOK else None)
+
+    async def deliveries(self, before_id: int, count: int, **filters: object) -> Found:
+        rows = await self._database.all(
+            "list_deliveries", before_id=before_id, count=count, look=LOOK, **filters
+        )
+        return _window(rows, count)
+
+    async def dead_letters(self, before_id: int, count: int, **filters: object) -> Found:
+        rows = await self._database.all(
+            "list_dead_letters", before_id=before_id, count=count, look=LOOK, **filters
+        )
+        return _window(rows, count)
+
+    async def subscriptions(self, before_id: int, count: int, **filters: object) -> Found:
+        """Each row is a subscription's columns, then its newest verification's."""
+        rows = await self._database.all(
+            "list_subscriptions", before_id=before_id, count=count, **filters
+        )
+        return Found(rows, (rows[-1][0],) if len(rows) == count else None)
+
+    async def api_keys(self, before_id: int, count: int, tenant: str | None) -> Found:
+        rows = await self._database.all(
+            "list_api_keys", before_id=before_id, count=count, tenant=tenant
+        )
+        return Found(rows, (rows[-1][0],) if len(rows) == count else None)
+
+    # ── One ───────────────────────────────────────────────────────────────────────────────────
+
+    async def event(self, event_id: int, tenant: str | None) -> Row | None:
+        return await self._database.one("read_event", id=event_id, tenant=tenant)
+
+    async def delivery(self, saga_id: int, tenant: str | None) -> Row | None:
+        return await self._database.one("read_delivery", id=saga_id, tenant=tenant)
+
+    async def attempts(self, saga_id: int, count: int) -> Sequence[Row]:
+        return await self._database.all("read_attempts", saga_id=saga_id, count=count)
+
+    async def dead_letter(self, dead_letter_id: int, tenant: str | None) -> Row | None:
+        return await self._database.one("read_dead_letter", id=dead_letter_id, tenant=tenant)
+
+    async def backlog(self) -> list[tuple[str, str, int, float]]:
+        """Stage, state, how many wait (COUNT_MAX = that or more), age of the oldest in seconds."""
+        rows = await self._database.all("backlog", most=COUNT_MAX)
+        return [(row[0], row[1], row[2], max(0.0, float(row[3] or 0))) for row in rows]
+
+
+def _window(rows: Sequence[Row], count: int) -> Found:
+    """Of rows that begin with the size and the last id of the window that was looked at."""
+    items = [row[2:] for row in rows if row[2] is not None]
+    if len(items) == count:
+        return Found(items, (items[-1][0],))
+    return Found(items, (rows[0][1],) if rows[0][0] == LOOK else None)

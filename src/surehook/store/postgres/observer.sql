@@ -110,3 +110,185 @@ WHERE g.status = 'InProgress' AND NOT EXISTS (
     SELECT 1 FROM webhook_delivery_jobs j
     WHERE j.saga_id = g.id AND j.attempt_at = g.next_attempt_at AND j.bucket = g.bucket)
 LIMIT :count;
+
+-- Lists. Newest first, from where the page before ended. A filter without an index of its own is
+-- applied to a window of rows, so that no page costs more than the window: a page may be short, or
+-- empty, and still have a next one. Each row carries how many rows the window had and its last key.
+
+-- name: list_events :many
+WITH looked_at AS MATERIALIZED (
+    SELECT id, event_type, tenant, external_id, created_at FROM events
+    WHERE (created_at, id) < (:before::timestamptz, :before_id::bigint)
+      AND (:event_type::varchar IS NULL OR event_type = :event_type)
+      AND (:external_id::varchar IS NULL OR (external_id = :external_id
+           AND (:tenant::varchar IS NULL OR tenant = :tenant)))
+      AND (:created_from::timestamptz IS NULL OR created_at >= :created_from)
+      AND (:created_until::timestamptz IS NULL OR created_at < :created_until)
+    ORDER BY created_at DESC, id DESC LIMIT :look
+), page AS (
+    SELECT * FROM looked_at WHERE :tenant::varchar IS NULL OR tenant = :tenant
+    ORDER BY created_at DESC, id DESC LIMIT :count
+), ends AS (
+    SELECT (SELECT count(*) FROM looked_at) AS looked, last.created_at, last.id
+    FROM (SELECT 1) AS always
+    LEFT JOIN (SELECT created_at, id FROM looked_at ORDER BY created_at, id LIMIT 1) AS last ON true
+)
+SELECT ends.looked, ends.created_at, ends.id,
+    page.id, page.event_type, page.tenant, page.external_id, page.created_at
+FROM ends LEFT JOIN page ON true
+ORDER BY page.created_at DESC, page.id DESC;
+
+-- name: read_event :one
+SELECT id, event_type, tenant, external_id, created_at, payload FROM events
+WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant);
+
+-- name: list_deliveries :many
+WITH looked_at AS MATERIALIZED (
+    SELECT id, event_id, subscription_id, status, attempt_count, next_attempt_at,
+        final_error_code, requeued_from, created_at, updated_at, bucket
+    FROM webhook_delivery_sagas
+    WHERE id < :before_id
+      AND (:event_id::bigint IS NULL OR event_id = :event_id)
+      AND (:status::saga_status IS NULL OR status = :status)
+    ORDER BY id DESC LIMIT :look
+), page AS (
+    SELECT g.* FROM looked_at g
+    JOIN subscriptions s ON s.id = g.subscription_id
+    WHERE (:tenant::varchar IS NULL OR s.tenant = :tenant)
+      AND (:subscription_id::bigint IS NULL OR g.subscription_id = :subscription_id)
+      AND (:event_type::varchar IS NULL OR EXISTS (
+          SELECT 1 FROM events e
+          WHERE e.id = g.event_id AND e.bucket = g.bucket AND e.event_type = :event_type))
+      AND (:created_from::timestamptz IS NULL OR g.created_at >= :created_from)
+      AND (:created_until::timestamptz IS NULL OR g.created_at < :created_until)
+    ORDER BY g.id DESC LIMIT :count
+), ends AS (
+    SELECT count(*) AS looked, min(id) AS id FROM looked_at
+)
+SELECT ends.looked, ends.id,
+    page.id, page.event_id, page.subscription_id, page.status, page.attempt_count,
+    page.next_attempt_at, page.final_error_code, NULLIF(page.requeued_from, 0), page.created_at,
+    page.updated_at
+FROM ends LEFT JOIN page ON true
+ORDER BY page.id DESC;
+
+-- name: read_delivery :one
+SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
+    g.final_error_code, NULLIF(g.requeued_from, 0), g.created_at, g.updated_at
+FROM webhook_delivery_sagas g
+JOIN subscriptions s ON s.id = g.subscription_id
+WHERE g.id = :id AND (:tenant::varchar IS NULL OR s.tenant = :tenant);
+
+-- name: read_attempts :many
+SELECT id, status, attempt_at, started_at, finished_at, response_status, error_code, retry_after,
+    response_excerpt, worker_id, lease_resets
+FROM webhook_delivery_jobs WHERE saga_id = :saga_id
+ORDER BY attempt_at LIMIT :count;
+
+-- name: list_dead_letters :many
+WITH looked_at AS MATERIALIZED (
+    SELECT id, saga_id, event_id, subscription_id, final_error_code, failed_at, bucket
+    FROM dead_letters WHERE id < :before_id
+    ORDER BY id DESC LIMIT :look
+), page AS (
+    SELECT d.*, n.id AS requeued_as FROM looked_at d
+    JOIN subscriptions s ON s.id = d.subscription_id
+    LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
+        AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id
+        AND n.bucket = d.bucket
+    WHERE (:tenant::varchar IS NULL OR s.tenant = :tenant)
+      AND (:subscription_id::bigint IS NULL OR d.subscription_id = :subscription_id)
+      AND (:event_type::varchar IS NULL OR EXISTS (
+          SELECT 1 FROM events e
+          WHERE e.id = d.event_id AND e.bucket = d.bucket AND e.event_type = :event_type))
+      AND (:error_code::varchar IS NULL OR d.final_error_code = :error_code)
+      AND (:failed_from::timestamptz IS NULL OR d.failed_at >= :failed_from)
+      AND (:failed_until::timestamptz IS NULL OR d.failed_at < :failed_until)
+      AND (:requeued::boolean IS NULL OR (n.id IS NOT NULL) = :requeued)
+    ORDER BY d.id DESC LIMIT :count
+), ends AS (
+    SELECT count(*) AS looked, min(id) AS id FROM looked_at
+)
+SELECT ends.looked, ends.id,
+    page.id, page.saga_id, page.event_id, page.subscription_id, page.final_error_code,
+    page.failed_at, page.requeued_as
+FROM ends LEFT JOIN page ON true
+ORDER BY page.id DESC;
+
+-- name: read_dead_letter :one
+SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.failed_at,
+    n.id AS requeued_as, d.payload_snapshot
+FROM dead_letters d
+JOIN subscriptions s ON s.id = d.subscription_id
+LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
+    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
+WHERE d.id = :id AND (:tenant::varchar IS NULL OR s.tenant = :tenant);
+
+-- name: list_subscriptions :many
+-- A subscription with its newest verification.
+SELECT s.id, s.tenant, s.event_type, s.callback_url, s.pending_callback_url, s.active, s.verified,
+    s.eligible_from, s.max_attempts, s.base_delay_seconds, s.request_timeout_seconds,
+    s.concurrency_cap, s.rate_limit_per_second, s.description, s.created_at, s.updated_at,
+    v.id, v.callback_url, v.attempts, v.last_result, v.last_reason, v.created_at,
+    v.last_attempt_at, v.expires_at, v.verified_at
+FROM subscriptions s
+LEFT JOIN LATERAL (
+    SELECT id, callback_url, attempts, last_result, last_reason, created_at, last_attempt_at,
+        expires_at, verified_at
+    FROM subscription_verifications
+    WHERE subscription_id = s.id
+    ORDER BY id DESC LIMIT 1
+) AS v ON true
+WHERE s.id < :before_id
+  AND (:id::bigint IS NULL OR s.id = :id)
+  AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
+  AND (:event_type::varchar IS NULL OR s.event_type = :event_type)
+  AND (:active::boolean IS NULL OR s.active = :active)
+  AND (:verified::boolean IS NULL OR s.verified = :verified)
+ORDER BY s.id DESC LIMIT :count;
+
+-- name: list_api_keys :many
+SELECT id, name, scopes, tenant, created_at, last_used_at, revoked_at
+FROM api_keys
+WHERE id < :before_id AND (:tenant::varchar IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :count;
+
+-- name: backlog :many
+-- What waits at each stage and for how long. Only open rows are in these indexes, and no more than
+-- :most of them are counted.
+SELECT 'events' AS stage, 'unrouted' AS state, count(*) AS waiting,
+    EXTRACT(epoch FROM surehook_now() - min(created_at)) AS oldest_seconds
+FROM (
+    SELECT e.created_at FROM router_cursor c
+    JOIN events e ON e.bucket = c.bucket AND e.xid >= pg_snapshot_xmax(c.snapshot)
+    LIMIT :most
+) AS unrouted
+UNION ALL
+SELECT 'sagas', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+FROM (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE status = 'Pending' ORDER BY next_attempt_at LIMIT :most
+) AS pending
+UNION ALL
+SELECT 'sagas', 'InProgress', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+FROM (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE status = 'InProgress' ORDER BY next_attempt_at LIMIT :most
+) AS in_progress
+UNION ALL
+SELECT 'sagas', 'PendingRetry', count(*),
+    EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+FROM (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE status = 'PendingRetry' ORDER BY next_attempt_at LIMIT :most
+) AS pending_retry
+UNION ALL
+SELECT 'jobs', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
+FROM (
+    SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Pending' LIMIT :most
+) AS waiting_jobs
+UNION ALL
+SELECT 'jobs', 'Leased', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
+FROM (
+    SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Leased' LIMIT :most
+) AS leased_jobs;

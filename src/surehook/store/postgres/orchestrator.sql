@@ -7,7 +7,8 @@
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
 -- so that neither hides the other.
-SELECT due.subscription_id, s.tenant, count(*) AS due, s.rate_limit_per_second IS NOT NULL AS limited
+SELECT due.subscription_id, s.tenant, count(*) AS due,
+    s.rate_limit_per_second IS NOT NULL AS limited
 FROM (
     (SELECT subscription_id FROM webhook_delivery_sagas
      WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= surehook_now()
@@ -200,6 +201,3 @@ FROM webhook_delivery_sagas s
 WHERE s.bucket = :bucket AND s.status = 'InProgress'
   AND (s.next_attempt_at, s.id) > (:after_attempt_at, :after_id)
 ORDER BY s.next_attempt_at, s.id LIMIT :count;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

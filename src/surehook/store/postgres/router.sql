@@ -85,6 +85,3 @@ UPDATE router_cursor
 SET snapshot = :snapshot::pg_snapshot, partial_xid = :partial_xid::xid8, partial_id = :partial_id,
     updated_at = surehook_now()
 WHERE bucket = :bucket;
-
--- name: notify :none
-SELECT pg_notify(:channel, :message);

@@ -21,6 +21,17 @@ class Challenge(msgspec.Struct, frozen=True):
     code: str
 
 
+class TrialTarget(msgspec.Struct, frozen=True):
+    """Where a test event goes, with everything that is still sealed."""
+
+    callback_url: str
+    event_type: str
+    request_timeout_seconds: float | None
+    custom_headers: str | None
+    now: datetime
+    secrets: tuple[str, ...]
+
+
 class VerifierStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -83,3 +94,19 @@ class VerifierStore:
     async def read(self, verification_id: int) -> Verification | None:
         row = await self._database.one("read_verification", id=verification_id)
         return None if row is None else Verification(*row)
+
+    async def sealed_headers(self, subscription_ids: list[int]) -> dict[int, str]:
+        """The custom headers of those that have some, sealed."""
+        rows = await self._database.all("sealed_headers", subscription_ids=subscription_ids)
+        return {row[0]: row[1] for row in rows}
+
+    async def trial_target(self, subscription_id: int, tenant: str | None) -> TrialTarget | None:
+        row = await self._database.one(
+            "trial_target", subscription_id=subscription_id, tenant=tenant
+        )
+        if row is None:
+            return None
+        secrets = await self._database.all("trial_secrets", subscription_id=subscription_id)
+        url, event_type, seconds, headers, now = row
+        sealed = tuple(secret[0] for secret in secrets)
+        return TrialTarget(url, event_type, seconds, headers, now, sealed)

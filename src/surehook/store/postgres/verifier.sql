@@ -75,3 +75,20 @@ RETURNING id, code, code_tries;
 SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, created_at,
     last_attempt_at, expires_at, verified_at
 FROM subscription_verifications WHERE id = :id;
+
+-- name: sealed_headers :many
+-- Their names are shown to the owner, their values to nobody.
+SELECT id, custom_headers FROM subscriptions
+WHERE id = ANY (:subscription_ids::bigint[]) AND custom_headers IS NOT NULL;
+
+-- name: trial_target :one
+-- What a test event needs: where to, and how long it may take.
+SELECT COALESCE(pending_callback_url, callback_url), event_type, request_timeout_seconds,
+    custom_headers, surehook_now()
+FROM subscriptions
+WHERE id = :subscription_id AND (:tenant::varchar IS NULL OR tenant = :tenant);
+
+-- name: trial_secrets :many
+SELECT sealed FROM subscription_secrets
+WHERE subscription_id = :subscription_id AND (expires_at IS NULL OR expires_at > surehook_now())
+ORDER BY id DESC;

@@ -28,9 +28,8 @@ CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_sagas
     )
     OR (NEW.id, NEW.event_id, NEW.subscription_id, NEW.created_at, NEW.requeued_from, NEW.bucket)
         IS DISTINCT FROM (OLD.id, OLD.event_id, OLD.subscription_id, OLD.created_at, OLD.requeued_from, OLD.bucket)
-    -- next_attempt_at names the attempt: starting keeps it, a retry gets a later one
+    -- next_attempt_at names the attempt: it never goes back, and starting keeps it
     OR NEW.next_attempt_at < OLD.next_attempt_at
-    OR NEW.status = 'PendingRetry' AND NEW.next_attempt_at = OLD.next_attempt_at
     OR NEW.status = 'InProgress' AND NEW.next_attempt_at <> OLD.next_attempt_at)
     EXECUTE FUNCTION surehook_refuse_move();
 

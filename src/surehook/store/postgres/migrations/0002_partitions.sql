@@ -50,8 +50,8 @@ FROM generate_series(1, 400 * :buckets) AS g;
 INSERT INTO webhook_delivery_sagas
     (id, event_id, subscription_id, status, next_attempt_at, created_at, updated_at, bucket)
 SELECT -g, -g, g % 97,
-    (CASE g / :buckets % 40 WHEN 0 THEN 'Pending' WHEN 1 THEN 'InProgress' WHEN 2 THEN 'PendingRetry'
-        WHEN 3 THEN 'DeadLettered' ELSE 'Completed' END)::saga_status,
+    (CASE g / :buckets % 40 WHEN 0 THEN 'Pending' WHEN 1 THEN 'InProgress'
+        WHEN 2 THEN 'PendingRetry' WHEN 3 THEN 'DeadLettered' ELSE 'Completed' END)::saga_status,
     surehook_now() - interval '1 minute' * g, surehook_now() - interval '1 minute' * g,
     surehook_now() - interval '1 minute' * g, g % :buckets
 FROM generate_series(1, 400 * :buckets) AS g;

@@ -1,0 +1,17 @@
+"""The HTTP API: parse, call the component, answer. It decides nothing that a component decides.
+
+Reads   requests, and through its components' logins what they may read
+Writes  answers, and through its components' logins what they may write
+
+    server.py         connections: limits, deadlines, draining
+    app.py            one request: the thin path for events, else route, key, check, call, answer
+    routes.py         what a route is, and the table of all of them
+    auth.py           API keys: looked up, kept for a moment, failures limited
+    events.py         POST /v1/events (no framework in its way), batch, reading
+    subscriptions.py  deliveries.py  deadletters.py  keys.py  health.py     the other routes
+    problems.py       every refusal, as problem+json
+    strict.py         what JSON is accepted
+    shapes.py         the bodies of requests and answers: the OpenAPI is made from them
+    openapi.py        the OpenAPI document, and docs/reference/api.md
+    docspage.py       /docs, without anything from elsewhere
+"""

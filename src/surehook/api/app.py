@@ -1,0 +1,210 @@
+"""One request from its ASGI call to its answer.
+
+Reads   the table of routes     Writes  answers
+
+`POST /v1/events` has its own path (events.py). Everything else: route, key, query, body, handler.
+A handler runs as a task of its own, so that giving up after its time waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from surehook.api import deadletters, deliveries, events, health, keys, strict, subscriptions
+from surehook.api.auth import KeyChecks
+from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
+from surehook.api.routes import NOBODY, Answer, Call, Route, Table
+from surehook.api.wire import (
+    DOCS_POLICY,
+    SECURITY_HEADERS,
+    Head,
+    Receive,
+    Room,
+    Send,
+    answer,
+    refuse,
+)
+from surehook.pipeline.deadletters import Requeue
+from surehook.pipeline.ingest import Ingest
+from surehook.pipeline.keys import Keys
+from surehook.store.postgres.observer import ObserverStore
+
+if TYPE_CHECKING:
+    from surehook.api.health import Vitals
+    from surehook.api.subscriptions import SubscriptionServices
+
+# Requests beside the events' own path that are under way at once.
+UNDER_WAY_MAX = 128
+
+ROUTES = (
+    *events.ROUTES,
+    *subscriptions.ROUTES,
+    *deliveries.ROUTES,
+    *deadletters.ROUTES,
+    *keys.ROUTES,
+    *health.ROUTES,
+)
+
+
+class Api:
+    """The ASGI application and what its routes work with."""
+
+    def __init__(
+        self,
+        *,
+        ingest: Ingest,
+        checks: KeyChecks,
+        keys: Keys,
+        observer: ObserverStore,
+        requeue: Requeue,
+        subscriptions: SubscriptionServices,
+        vitals: Vitals,
+        payload_max: int,
+        batch_max: int,
+        memory: int,
+        metrics_open: bool = False,
+    ) -> None:
+        self.ingest = ingest
+        self.checks = checks
+        self.keys = keys
+        self.observer = observer
+        self.requeue = requeue
+        self.subscriptions = subscriptions
+        self.vitals = vitals
+        self.payload_max = payload_max
+        self.batch_max = batch_max
+        self.metrics_open = metrics_open
+        self.room = Room(memory)
+        self.table = Table(ROUTES)
+        self._under_way: set[asyncio.Task[Answer]] = set()
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["path"] == "/v1/events" and scope["method"] == "POST":
+            await events.post_event(self, scope, receive, send)
+            return
+        head = Head(scope)
+        try:
+            with self.room.for_body() as held:
+                route, number = self._route(scope)
+                call = await self._call(route, number, scope, head, receive, held.read)
+                given = await self._within(route, call)
+        except Exception as error:
+            await refuse(send, error, head.request_id)
+            return
+        await self._send(send, given, head.request_id)
+
+    def _route(self, scope: dict[str, Any]) -> tuple[Route, int]:
+        methods, number = self.table.find(scope["path"])
+        if not methods:
+            raise Problem(NOT_FOUND, "There is no such path.")
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method not in methods:
+            allowed = ", ".join(sorted(methods)).encode()
+            raise Problem(NO_METHOD, "See the Allow header.", None, ((b"allow", allowed),))
+        return methods[method], number
+
+    async def _call(
+        self,
+        route: Route,
+        number: int,
+        scope: dict[str, Any],
+        head: Head,
+        receive: Receive,
+        read: Callable[..., Any],
+    ) -> Call:
+        """The request, checked: key first, so that a stranger's body is not even read."""
+        key = NOBODY
+        if route.scope is not None and not (self.metrics_open and route.path == "/metrics"):
+            key = await self.checks.check(head.authorization, head.client)
+            key.need(route.scope)
+        query = read_query(route, scope["query_string"])
+        body: Any = None
+        if route.body is not None:
+            body = await read(receive, head.length, route.body_max or self.batch_max)
+            if not route.raw_body:
+                body = read_body(route, body)
+        idempotency_key = head.idempotency_key() if route.idempotent else None
+        return Call(self, key, head.request_id, number, query, body, idempotency_key)
+
+    async def _within(self, route: Route, call: Call) -> Answer:
+        if len(self._under_way) >= UNDER_WAY_MAX:
+            raise unavailable("Too many requests are under way.")
+        task = asyncio.ensure_future(route.handler(call))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait([task], timeout=route.seconds)
+        if not task.done():
+            task.cancel()
+            raise unavailable("The database does not answer in time.")
+        return task.result()
+
+    def _ended(self, task: asyncio.Task[Answer]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever still waits has it
+
+    async def _send(self, send: Send, given: Answer, request_id: str) -> None:
+        body = given.value
+        if not isinstance(body, bytes):
+            body = msgspec.json.encode(body)
+        headers = [*SECURITY_HEADERS, (b"content-type", given.content_type.encode())]
+        if given.content_type.startswith("text/html"):
+            headers = [
+                (name, DOCS_POLICY if name == b"content-security-policy" else value)
+                for name, value in headers
+            ]
+        await answer(send, given.status, body, request_id, headers)
+
+    async def close(self) -> None:
+        await self.checks.close()
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+
+def read_query(route: Route, text: bytes) -> Any:
+    """The query as the route's shape; nothing unknown, nothing twice."""
+    if route.query is None:
+        if text and route.path.startswith("/v1/"):
+            raise invalid("This path takes no query.", "query")
+        return None
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50
+        )
+    except ValueError:
+        raise invalid("The query cannot be read.", "query") from None
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise invalid("A parameter stands there twice.", "query")
+    try:
+        query = msgspec.convert(values, route.query, strict=False)
+    except msgspec.ValidationError as wrong:
+        strict.refuse(str(wrong))
+    _refuse_unstorable(query)
+    return query
+
+
+def read_body(route: Route, body: bytes) -> Any:
+    assert route.decoder is not None
+    if not body and not route.body_required:
+        body = b"{}"
+    value = strict.decode(route.decoder, body)
+    strict.refuse_any_repeated_key(body)
+    _refuse_unstorable(value)
+    return value
+
+
+def _refuse_unstorable(value: msgspec.Struct) -> None:
+    """Texts and times that no database column takes."""
+    for name, item in msgspec.structs.asdict(value).items():
+        if isinstance(item, str) and "\0" in item:
+            raise invalid("It contains a NUL character.", name)
+        if isinstance(item, datetime) and not 1900 <= item.year <= 9000:
+            raise invalid("Use a time from 1900 to 9000.", name)

@@ -1,0 +1,114 @@
+"""Puts the API together from the components that it calls, each with its own login.
+
+Reads   the configuration       Writes  nothing itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from surehook import observe
+from surehook.api.app import Api
+from surehook.api.auth import KeyChecks
+from surehook.api.health import Vitals
+from surehook.api.server import Server
+from surehook.api.subscriptions import SubscriptionServices
+from surehook.config import Config
+from surehook.delivery.address import AddressGuard
+from surehook.delivery.client import HttpsSender
+from surehook.delivery.secrets import Sealer
+from surehook.observe.metrics import Metrics
+from surehook.pipeline.deadletters import Requeue
+from surehook.pipeline.hints import Hints
+from surehook.pipeline.ingest import Ingest
+from surehook.pipeline.keys import Keys
+from surehook.pipeline.service import Service
+from surehook.pipeline.subscriptions import Subscriptions
+from surehook.pipeline.trial import Trial
+from surehook.pipeline.verifier import Verifications
+from surehook.store.postgres.database import Database
+from surehook.store.postgres.deadletters import DeadLetterStore
+from surehook.store.postgres.ingest import IngestStore
+from surehook.store.postgres.key_checks import KeyCheckStore
+from surehook.store.postgres.keys import KeyStore
+from surehook.store.postgres.observer import ObserverStore
+from surehook.store.postgres.subscriptions import SubscriptionStore
+from surehook.store.postgres.verifier import VerifierStore
+
+API_COMPONENTS = (
+    "ingest",
+    "subscriptions",
+    "verifier",
+    "deadletters",
+    "keys",
+    "key_checks",
+    "observer",
+)
+
+
+def assemble(
+    config: Config,
+    hints: Hints,
+    databases: Mapping[str, Database],
+    *,
+    all_databases: Mapping[str, Database],
+    services: Sequence[Service],
+    sealer: Sealer,
+    sender: HttpsSender,
+) -> Server:
+    """The server, not listening yet."""
+    metrics = Metrics()
+    observe.listen(metrics)
+    observer = ObserverStore(databases["observer"])
+    buckets = databases["ingest"].buckets
+    api = Api(
+        ingest=Ingest(IngestStore(databases["ingest"]), hints, buckets),
+        checks=KeyChecks(
+            KeyCheckStore(databases["key_checks"]),
+            config.optional_text("api.admin_key"),
+            config.number("api.key_failures"),
+        ),
+        keys=Keys(KeyStore(databases["keys"])),
+        observer=observer,
+        requeue=Requeue(DeadLetterStore(databases["deadletters"]), hints, list(range(buckets))),
+        subscriptions=_subscriptions(config, hints, databases, sealer, sender),
+        vitals=Vitals(observer, databases["observer"], all_databases, services, metrics),
+        payload_max=config.number("api.payload_max"),
+        batch_max=config.number("api.batch_max"),
+        memory=config.number("api.memory"),
+        metrics_open=config.flag("api.metrics_open"),
+    )
+    return Server(
+        api,
+        config.text("api.listen"),
+        connections=config.number("api.connections"),
+        request_seconds=config.seconds("api.request_timeout"),
+        idle_seconds=config.seconds("api.idle_timeout"),
+    )
+
+
+def _subscriptions(
+    config: Config,
+    hints: Hints,
+    databases: Mapping[str, Database],
+    sealer: Sealer,
+    sender: HttpsSender,
+) -> SubscriptionServices:
+    lease_seconds = config.seconds("worker.lease_duration")
+    verifier = VerifierStore(databases["verifier"])
+    return SubscriptionServices(
+        Subscriptions(
+            SubscriptionStore(databases["subscriptions"]),
+            sealer,
+            AddressGuard(tuple(str(network) for network in config.allow_networks)),
+            lease_seconds,
+        ),
+        Verifications(verifier, hints),
+        Trial(
+            verifier,
+            sealer,
+            sender,
+            config.seconds("delivery.request_timeout"),
+            lease_seconds,
+        ),
+    )

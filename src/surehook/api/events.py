@@ -1,0 +1,272 @@
+"""Events in: one, with its own thin path, or many; and reading them.
+
+Components  ingest, observer
+Reads   request bodies; events, sagas       Writes  INSERT events, by way of ingest
+
+`POST /v1/events` goes from the ASGI call straight to the group commit: key, body, checks, answer.
+An answer of 200 or 202 is given only when the event is durable. 503 after a wait means that it may
+be stored all the same: with an external_id the client repeats it safely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from surehook.api import problems, strict
+from surehook.api.auth import Key
+from surehook.api.deliveries import of_event
+from surehook.api.pages import before_time, page_of, shaped
+from surehook.api.problems import CONFLICT, Problem, invalid, not_found, unavailable
+from surehook.api.routes import Answer, Call, Route
+from surehook.api.shapes import (
+    BIGGEST_ID,
+    LIMIT_MAX,
+    Accepted,
+    BatchAnswer,
+    BatchBody,
+    BatchResult,
+    Delivery,
+    Event,
+    EventsQuery,
+    EventWithDeliveries,
+    NewEventBody,
+    Page,
+    extended,
+    rfc3339,
+)
+from surehook.api.wire import Head, Receive, Send, answer, refuse
+from surehook.errors import AnswerIsNo
+from surehook.pipeline.keys import Scope
+from surehook.pipeline.subscriptions import EVENT_TYPE
+from surehook.records import NewEvent, StoredEvent
+from surehook.store.postgres.observer import Found
+
+if TYPE_CHECKING:
+    from surehook.api.app import Api
+
+# From the first byte of a request to its answer, but for the time that its body takes.
+STORE_SECONDS = 1.8
+ENVELOPE_MAX = 4096
+EXTERNAL_ID_MAX = 255
+TENANT_MAX = 100
+BATCH_EVENTS = 1000
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """NewEventBody without its constraints: they are checked here by hand, which is faster."""
+
+    event_type: str
+    payload: Raw
+    tenant: str | msgspec.UnsetType | None = UNSET
+    external_id: str | msgspec.UnsetType | None = UNSET
+
+
+class _Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    events: Raw
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_batches = msgspec.json.Decoder(_Batch)
+_lists = msgspec.json.Decoder(list[Raw])
+
+
+def read_event(
+    body: bytes, key: Key, idempotency_key: str | None, payload_max: int, inside: str = ""
+) -> NewEvent:
+    """The event in a request's body, checked; or the problem that names the field."""
+    given = strict.decode(_envelopes, body, inside)
+    where = f"{inside}/" if inside else ""
+    raw = bytes(given.payload)
+    tenant, external_id = given.tenant, given.external_id
+    names = 2 + (tenant is not UNSET) + (external_id is not UNSET)
+    texts = 1 + isinstance(tenant, str) + isinstance(external_id, str)
+    strict.refuse_repeated_keys(body, raw, names, texts, inside)
+    if not EVENT_TYPE.fullmatch(given.event_type):
+        raise invalid("Use 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-'.", f"{where}event_type")
+    if len(raw) > payload_max:
+        raise Problem(
+            problems.TOO_LARGE, f"A payload has at most {payload_max} bytes.", f"{where}payload"
+        )
+    if not isinstance(tenant, str):
+        tenant = None
+    elif len(tenant) > TENANT_MAX or not tenant.isprintable():
+        raise invalid("Use at most 100 printable characters.", f"{where}tenant")
+    if not isinstance(external_id, str):
+        external_id = idempotency_key
+    elif idempotency_key is not None and idempotency_key != external_id:
+        raise invalid("It differs from the header Idempotency-Key.", f"{where}external_id")
+    if external_id is not None and not (
+        0 < len(external_id) <= EXTERNAL_ID_MAX and external_id.isprintable()
+    ):
+        raise invalid("Use 1 to 255 printable characters.", f"{where}external_id")
+    text = strict.payload_text(raw, f"{where}payload")
+    return NewEvent(given.event_type, text, key.tenant_for(tenant), external_id)
+
+
+async def post_event(api: Api, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """The thin path: one event, one answer."""
+    head = Head(scope)
+    try:
+        asked = asyncio.get_running_loop().time()
+        key = await api.checks.check(head.authorization, head.client)
+        key.need(Scope.INGEST)
+        left = STORE_SECONDS - (asyncio.get_running_loop().time() - asked)
+        largest = api.payload_max + ENVELOPE_MAX
+        with api.room.for_body() as held:
+            body = await held.read(receive, head.length, largest)
+            event = read_event(body, key, head.idempotency_key(), api.payload_max)
+            stored = await _store(api, event, left)
+    except Exception as error:
+        await refuse(send, error, head.request_id)
+        return
+    status = 200 if stored.duplicate else 202
+    await answer(send, status, _encode(stored), head.request_id)
+
+
+async def _store(api: Api, event: NewEvent, seconds: float) -> StoredEvent:
+    try:
+        async with asyncio.timeout(seconds):
+            return await api.ingest.publish(event)
+    except TimeoutError:
+        raise unavailable("The event is not acknowledged: the database does not answer.") from None
+
+
+def _encode(stored: StoredEvent) -> bytes:
+    """As msgspec would, but with all six digits of the time also when they are zero."""
+    duplicate = b"true" if stored.duplicate else b"false"
+    return b'{"id":%d,"created_at":"%s","duplicate":%s}' % (
+        stored.id,
+        rfc3339(stored.created_at).encode(),
+        duplicate,
+    )
+
+
+# ── Many ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def post_batch(call: Call) -> Answer:
+    """All are checked before any is stored."""
+    events = read_batch(call.body, call.key, call.api.payload_max)
+    answers = await call.api.ingest.publish_all(events)
+    return Answer(200, BatchAnswer([_result(answer, call.request_id) for answer in answers]))
+
+
+def read_batch(body: bytes, key: Key, payload_max: int) -> list[NewEvent]:
+    whole = strict.decode(_batches, body)
+    listed = bytes(whole.events)
+    strict.refuse_repeated_keys(body, listed, names=1, texts=0)
+    items = strict.decode(_lists, listed, "events")
+    if not 1 <= len(items) <= BATCH_EVENTS:
+        raise invalid(f"Send 1 to {BATCH_EVENTS} events.", "events")
+    return [
+        read_event(bytes(item), key, None, payload_max, f"events/{number}")
+        for number, item in enumerate(items)
+    ]
+
+
+def _result(answer: StoredEvent | AnswerIsNo, request_id: str) -> BatchResult:
+    if isinstance(answer, AnswerIsNo):
+        problem = Problem(CONFLICT, answer.message, "external_id")
+        return BatchResult(409, error=problem.body(request_id))
+    return BatchResult(
+        200 if answer.duplicate else 202, answer.id, rfc3339(answer.created_at), answer.duplicate
+    )
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def list_events(call: Call) -> Answer:
+    query: EventsQuery = call.query
+    before = before_time(query.cursor)
+
+    async def fetch(tenant: str | None) -> Found:
+        return await call.api.observer.events(
+            before,
+            query.limit,
+            tenant=tenant,
+            event_type=query.event_type,
+            external_id=query.external_id,
+            created_from=query.created_from,
+            created_until=query.created_until,
+        )
+
+    return Answer(200, await page_of(call.key, query.tenant, fetch, Event))
+
+
+async def get_event(call: Call) -> Answer:
+    row = await call.api.observer.event(call.number, call.key.tenant)
+    if row is None:
+        raise not_found("event", call.number)
+    found = await call.api.observer.deliveries(BIGGEST_ID, LIMIT_MAX, **of_event(call.number))
+    deliveries = [shaped(Delivery, delivery) for delivery in found.rows]
+    event = shaped(Event, row[:5])
+    payload = Raw(row[5].encode())
+    whole = extended(EventWithDeliveries, event, payload=payload, deliveries=deliveries)
+    return Answer(200, whole)
+
+
+EVENT_EXAMPLE = {
+    "event_type": "order.paid",
+    "payload": {"order": 4711, "total": "12.50"},
+    "external_id": "payment-4711",
+}
+
+
+async def _never(call: Call) -> Answer:
+    raise AssertionError("POST /v1/events has its own path")
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/events",
+        _never,
+        Scope.INGEST,
+        "Store an event; it is durable when this answers",
+        {202: Accepted, 200: Accepted},
+        "events",
+        (CONFLICT,),
+        body=NewEventBody,
+        idempotent=True,
+        example=EVENT_EXAMPLE,
+    ),
+    Route(
+        "POST",
+        "/v1/events/batch",
+        post_batch,
+        Scope.INGEST,
+        "Store up to 1,000 events; one result per event",
+        {200: BatchAnswer},
+        "events",
+        body=BatchBody,
+        raw_body=True,
+        body_max=None,
+        seconds=10.0,
+        example={"events": [EVENT_EXAMPLE]},
+    ),
+    Route(
+        "GET",
+        "/v1/events",
+        list_events,
+        Scope.READ,
+        "List events, newest first",
+        {200: Page[Event]},
+        "events",
+        query=EventsQuery,
+    ),
+    Route(
+        "GET",
+        "/v1/events/{id}",
+        get_event,
+        Scope.READ,
+        "One event with its payload and deliveries",
+        {200: EventWithDeliveries},
+        "events",
+        (problems.NOT_FOUND,),
+    ),
+)

@@ -1,0 +1,103 @@
+"""What a route is. The table of all routes is assembled in app.py and read by openapi.py.
+
+Reads   nothing     Writes  nothing
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from surehook.api.auth import Key
+from surehook.api.problems import Kind
+from surehook.api.shapes import BIGGEST_ID
+from surehook.pipeline.keys import Scope
+
+if TYPE_CHECKING:
+    from surehook.api.app import Api
+
+# A read or a small write is answered in this time or not at all: the database is away.
+QUICK_SECONDS = 1.8
+BODY_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, checked, on its way to its route."""
+
+    api: Api
+    key: Key
+    request_id: str
+    number: int  # the {id} of the path
+    query: Any  # the route's query shape
+    body: Any  # the route's body shape
+    idempotency_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back: a shape to encode, or bytes with their content type."""
+
+    status: int
+    value: object
+    content_type: str = "application/json"
+
+
+Handler = Callable[[Call], Awaitable[Answer]]
+NOBODY = Key(-1, "nobody", frozenset(), None)
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one path, with all that the documentation needs to know."""
+
+    method: str
+    path: str
+    handler: Handler
+    scope: Scope | None
+    summary: str
+    answers: Mapping[int, object]  # status → shape, or a content type as text
+    tag: str
+    problems: tuple[Kind, ...] = ()
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    body_required: bool = True
+    raw_body: bool = False  # the route reads the bytes by itself
+    body_max: int | None = BODY_MAX  # None: as for a batch of events
+    idempotent: bool = False  # takes an Idempotency-Key
+    seconds: float = QUICK_SECONDS
+    example: object = None  # of the body
+    decoder: msgspec.json.Decoder[Any] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.body is not None and not self.raw_body:
+            object.__setattr__(self, "decoder", msgspec.json.Decoder(self.body))
+
+    @property
+    def has_id(self) -> bool:
+        return "{id}" in self.path
+
+
+class Table:
+    """Finds the route of a request."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self.routes = routes
+        self._paths: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+        for path in dict.fromkeys(route.path for route in routes):
+            pattern = re.compile(re.escape(path).replace(r"\{id\}", r"([0-9]{1,19})"))
+            methods = {route.method: route for route in routes if route.path == path}
+            self._paths.append((pattern, methods))
+
+    def find(self, path: str) -> tuple[dict[str, Route], int]:
+        """The methods of this path and its id; no methods: there is nothing here."""
+        for pattern, methods in self._paths:
+            match = pattern.fullmatch(path)
+            if match:
+                number = int(match[1]) if match.lastindex else 0
+                return (methods if number <= BIGGEST_ID else {}), number
+        return {}, 0

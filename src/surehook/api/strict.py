@@ -1,0 +1,109 @@
+"""What JSON is accepted: RFC 8259 to the letter, not too deep, no key twice in our own envelope.
+
+Reads   bytes of a request      Writes  nothing
+
+msgspec checks the grammar of everything, also of what it keeps as Raw: no NaN, no lone surrogate
+escape, no control character, nothing after the end. What it leaves open stands here. None of it
+builds the payload's values, so that a payload costs a few microseconds and its numbers may be of
+any size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from surehook.api.problems import invalid
+
+DEPTH_MAX = 30
+
+Shape = TypeVar("Shape")
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_BRACKETS_ONLY = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+_AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+
+
+def decode(decoder: msgspec.json.Decoder[Shape], body: bytes, inside: str = "") -> Shape:
+    """The body as its shape, or the problem that names the field."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as wrong:
+        refuse(str(wrong), inside)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        reason = str(wrong) if isinstance(wrong, msgspec.DecodeError) else "It is not UTF-8."
+        raise invalid(f"The body is not JSON as RFC 8259 defines it: {reason}", "body") from None
+    except RecursionError:
+        raise invalid(f"The body is nested deeper than {DEPTH_MAX} levels.", "body") from None
+
+
+def refuse(message: str, inside: str = "") -> NoReturn:
+    """Raise what msgspec says about a value, with the field's name taken out of it."""
+    place = _AT.search(message)
+    names = [inside] if inside else []
+    if place:
+        names += [name for name in re.split(r"[.\[\]]+", place[1]) if name]
+        message = message[: place.start()]
+    missing = _MISSING.search(message) or _UNKNOWN.search(message)
+    if missing:
+        names.append(missing[1])
+    raise invalid(f"{message}.", "/".join(names) or "body")
+
+
+def payload_text(raw: bytes, field: str = "payload") -> str:
+    """The payload exactly as it was sent; its grammar was checked when it was decoded."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise invalid("The payload is not UTF-8.", field) from None
+    if too_deep(text):
+        raise invalid(f"The payload is nested deeper than {DEPTH_MAX} levels.", field)
+    return text
+
+
+def too_deep(text: str) -> bool:
+    """Whether valid JSON is nested deeper than DEPTH_MAX."""
+    if text.count("[") + text.count("{") <= DEPTH_MAX:
+        return False
+    # Only the brackets outside of strings; then each round takes the innermost level away.
+    brackets = _STRING.sub(b"", text.encode()).translate(None, _NO_BRACKETS)
+    brackets = brackets.translate(_BRACKETS_ONLY)
+    for _ in range(DEPTH_MAX):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def refuse_repeated_keys(body: bytes, raw: bytes, names: int, texts: int, inside: str = "") -> None:
+    """Refuse an object that has a key twice. `raw` is the part of it that was kept as Raw.
+
+    Outside of that part a body has two quotes for each of its `names` and of its `texts` (values
+    that are strings), unless a key stands there twice: its quotes are then too many. Only a
+    backslash outside of the raw part makes it necessary to look closer.
+    """
+    if ((b"\\" in body) and body.count(b"\\") != raw.count(b"\\")) or body.count(b'"') - raw.count(
+        b'"'
+    ) != 2 * (names + texts):
+        refuse_any_repeated_key(body, inside)
+
+
+def refuse_any_repeated_key(body: bytes, inside: str = "") -> None:
+    """The same, slowly: by reading all of it."""
+    outermost: list[str] = []
+
+    def pairs(items: list[tuple[str, object]]) -> None:
+        outermost[:] = [name for name, _ in items]
+
+    # The outermost object ends last: what is inside of a payload may repeat keys as it likes.
+    json.loads(body, object_pairs_hook=pairs, parse_int=str, parse_float=str)
+    for name in outermost:
+        if outermost.count(name) > 1:
+            field = f"{inside}/{name}" if inside else name
+            raise invalid(f"The key {name} stands there twice.", field)

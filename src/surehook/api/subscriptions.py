@@ -1,0 +1,331 @@
+"""Subscriptions: create, list, change, verify, test, rotate the secret.
+
+Components  subscriptions, verifier, observer
+Reads   subscriptions, verifications        Writes  what Subscriptions and Verifications write
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from surehook.api import strict
+from surehook.api.pages import before_id, encoded_cursor, shaped
+from surehook.api.problems import NOT_FOUND, invalid, not_found
+from surehook.api.routes import Answer, Call, Route
+from surehook.api.shapes import (
+    BIGGEST_ID,
+    NewSubscription,
+    NewSubscriptionBody,
+    Page,
+    RotateBody,
+    RotatedSecret,
+    Subscription,
+    SubscriptionChanges,
+    SubscriptionsQuery,
+    TestBody,
+    TestResult,
+    Verification,
+    VerifyBody,
+    VerifyQuery,
+    extended,
+    rfc3339,
+    rfc3339_or_none,
+)
+from surehook.delivery.secrets import SealingError
+from surehook.pipeline.keys import Scope
+from surehook.pipeline.subscriptions import Subscriptions
+from surehook.pipeline.trial import SAMPLE, Trial
+from surehook.pipeline.verifier import Verifications
+from surehook.store.postgres.database import Row
+from surehook.store.postgres.observer import Found
+from surehook.store.postgres.subscriptions import Settings
+
+WAIT_SECONDS_MAX = 30.0
+SEND_SECONDS_MAX = 620.0
+BODY_MAX = 256 * 1024
+_OWN_COLUMNS = 16  # of a row; the newest verification's follow
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionServices:
+    """What these routes work with."""
+
+    subscriptions: Subscriptions
+    verifications: Verifications
+    trial: Trial
+
+
+async def create_subscription(call: Call) -> Answer:
+    body: NewSubscriptionBody = call.body
+    settings = Settings(**{name: getattr(body, name) for name in Settings.__struct_fields__})
+    made = await call.api.subscriptions.subscriptions.create(
+        settings,
+        tenant=call.key.tenant_for(_printable(body.tenant)),
+        custom_headers=body.custom_headers,
+        schemes=tuple(body.signature.split(",")),
+        secret=body.secret,
+        idempotency_key=call.idempotency_key,
+    )
+    shown = await _read(call, made.subscription.id)
+    if not made.created:
+        return Answer(200, extended(NewSubscription, shown))
+    return Answer(
+        201,
+        extended(NewSubscription, shown, secret=made.secret, public_key=made.public_key),
+    )
+
+
+async def list_subscriptions(call: Call) -> Answer:
+    query: SubscriptionsQuery = call.query
+    before = before_id(query.cursor)
+    tenant = query.tenant
+    if call.key.tenant is not None:
+        if tenant not in (None, call.key.tenant):
+            return Answer(200, Page[Subscription]([], None))
+        tenant = call.key.tenant
+    found = await call.api.observer.subscriptions(
+        before,
+        query.limit,
+        id=None,
+        tenant=tenant,
+        event_type=query.event_type,
+        active=query.active,
+        verified=query.verified,
+    )
+    return Answer(200, Page(await _shapes(call, found), encoded_cursor(found.last)))
+
+
+async def get_subscription(call: Call) -> Answer:
+    return Answer(200, await _read(call, call.number))
+
+
+async def change_subscription(call: Call) -> Answer:
+    body: SubscriptionChanges = call.body
+    changes = {
+        name: value
+        for name, value in msgspec.structs.asdict(body).items()
+        if value is not UNSET and name != "custom_headers"
+    }
+    await call.api.subscriptions.subscriptions.update(
+        call.number, changes, tenant=call.key.tenant, custom_headers=body.custom_headers
+    )
+    return Answer(200, await _read(call, call.number))
+
+
+async def verify_subscription(call: Call) -> Answer:
+    verifications = call.api.subscriptions.verifications
+    body: VerifyBody = call.body
+    await _read(call, call.number)
+    if body.code is not None:
+        await verifications.confirm(call.number, body.code, call.key.tenant)
+        return Answer(200, await _read(call, call.number))
+    made = await verifications.request(call.number, call.key.tenant)
+    query: VerifyQuery = call.query
+    if query.wait:
+        made = await verifications.tried(made.id, query.wait)
+    return Answer(
+        202,
+        Verification(
+            made.id,
+            made.callback_url,
+            made.attempts,
+            made.last_result,
+            made.last_reason,
+            rfc3339(made.created_at),
+            rfc3339_or_none(made.last_attempt_at),
+            rfc3339(made.expires_at),
+            rfc3339_or_none(made.verified_at),
+        ),
+    )
+
+
+async def test_subscription(call: Call) -> Answer:
+    body: TestBody = call.body
+    payload = SAMPLE
+    if not isinstance(body.payload, UnsetType):
+        payload = strict.payload_text(bytes(body.payload))
+    outcome, milliseconds = await call.api.subscriptions.trial.send(
+        call.number, payload, call.key.tenant
+    )
+    return Answer(
+        200,
+        TestResult(
+            outcome.delivered,
+            outcome.response_status,
+            outcome.error_code,
+            outcome.detail,
+            outcome.excerpt,
+            milliseconds,
+        ),
+    )
+
+
+async def rotate_secret(call: Call) -> Answer:
+    body: RotateBody = call.body
+    made = await call.api.subscriptions.subscriptions.rotate(
+        call.number,
+        tenant=call.key.tenant,
+        secret=body.secret,
+        overlap_seconds=body.overlap_seconds,
+    )
+    assert made.secret is not None
+    return Answer(200, RotatedSecret(made.secret, rfc3339_or_none(made.old_secrets_expire_at)))
+
+
+# ── Shapes ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _read(call: Call, number: int) -> Subscription:
+    found = await call.api.observer.subscriptions(
+        BIGGEST_ID,
+        1,
+        id=number,
+        tenant=call.key.tenant,
+        event_type=None,
+        active=None,
+        verified=None,
+    )
+    shapes = await _shapes(call, found)
+    if not shapes:
+        raise not_found("subscription", number)
+    return shapes[0]
+
+
+async def _shapes(call: Call, found: Found) -> list[Subscription]:
+    try:
+        names = await call.api.subscriptions.trial.header_names([row[0] for row in found.rows])
+    except SealingError:  # sealed with a key that this process does not have
+        names = {}
+    return [_shape(row, names.get(row[0])) for row in found.rows]
+
+
+def _shape(row: Row, header_names: list[str] | None) -> Subscription:
+    own, newest = tuple(row)[:_OWN_COLUMNS], tuple(row)[_OWN_COLUMNS:]
+    return Subscription(
+        id=own[0],
+        tenant=own[1],
+        event_type=own[2],
+        callback_url=own[3],
+        pending_callback_url=own[4],
+        active=own[5],
+        verified=own[6],
+        eligible_from=rfc3339_or_none(own[7]),
+        max_attempts=own[8],
+        base_delay_seconds=own[9],
+        request_timeout_seconds=own[10],
+        concurrency_cap=own[11],
+        rate_limit_per_second=own[12],
+        custom_header_names=header_names,
+        description=own[13],
+        created_at=rfc3339(own[14]),
+        updated_at=rfc3339(own[15]),
+        verification=None if newest[0] is None else shaped(Verification, newest),
+    )
+
+
+def _printable(tenant: str | None) -> str | None:
+    if tenant is not None and not tenant.isprintable():
+        raise invalid("Use at most 100 printable characters.", "tenant")
+    return tenant
+
+
+_EXAMPLE = {
+    "event_type": "order.paid",
+    "callback_url": "https://shop.example.com/hooks/orders",
+    "description": "The shop's ledger",
+}
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/subscriptions",
+        create_subscription,
+        Scope.ADMIN,
+        "Create a subscription; its secret is shown this once",
+        {201: NewSubscription, 200: NewSubscription},
+        "subscriptions",
+        body=NewSubscriptionBody,
+        body_max=BODY_MAX,
+        idempotent=True,
+        example=_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        "/v1/subscriptions",
+        list_subscriptions,
+        Scope.READ,
+        "List subscriptions, newest first",
+        {200: Page[Subscription]},
+        "subscriptions",
+        query=SubscriptionsQuery,
+    ),
+    Route(
+        "GET",
+        "/v1/subscriptions/{id}",
+        get_subscription,
+        Scope.READ,
+        "One subscription with its newest verification",
+        {200: Subscription},
+        "subscriptions",
+        (NOT_FOUND,),
+    ),
+    Route(
+        "PATCH",
+        "/v1/subscriptions/{id}",
+        change_subscription,
+        Scope.ADMIN,
+        "Change what is named; a new URL of a verified one is staged until it proves itself",
+        {200: Subscription},
+        "subscriptions",
+        (NOT_FOUND,),
+        body=SubscriptionChanges,
+        body_max=BODY_MAX,
+        example={"active": False},
+    ),
+    Route(
+        "POST",
+        "/v1/subscriptions/{id}/verify",
+        verify_subscription,
+        Scope.ADMIN,
+        "Send a challenge (202), or confirm with the code that one carried (200)",
+        {202: Verification, 200: Subscription},
+        "subscriptions",
+        (NOT_FOUND,),
+        query=VerifyQuery,
+        body=VerifyBody,
+        body_required=False,
+        seconds=WAIT_SECONDS_MAX + 5,
+        example={},
+    ),
+    Route(
+        "POST",
+        "/v1/subscriptions/{id}/test",
+        test_subscription,
+        Scope.ADMIN,
+        "Send one test event, guarded and signed, and show what came back",
+        {200: TestResult},
+        "subscriptions",
+        (NOT_FOUND,),
+        body=TestBody,
+        body_required=False,
+        body_max=2 * 2**20,
+        seconds=SEND_SECONDS_MAX,
+        example={"payload": {"hello": "world"}},
+    ),
+    Route(
+        "POST",
+        "/v1/subscriptions/{id}/rotate-secret",
+        rotate_secret,
+        Scope.ADMIN,
+        "Make a new secret; the old one signs as well until the overlap ends",
+        {200: RotatedSecret},
+        "subscriptions",
+        (NOT_FOUND,),
+        body=RotateBody,
+        body_required=False,
+        example={"overlap_seconds": 86400},
+    ),
+)

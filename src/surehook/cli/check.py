@@ -1,0 +1,85 @@
+"""`surehook check`: the invariants on the live database. Reads as the observer; writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from surehook import check as invariants
+from surehook.cli import Invocation
+from surehook.config import Config, duration
+from surehook.errors import AnswerIsNo, UsageError
+from surehook.place import resolve_place
+from surehook.store import open_database
+from surehook.store.logins import Place
+from surehook.store.postgres.observer import ObserverStore
+
+
+@click.command(help="Look for broken invariants on the live database; exit 1 if one is broken.")
+@click.option("--since", metavar="DURATION", help="Only what is younger, such as 1h or 7d.")
+@click.option(
+    "--margin", metavar="DURATION", help="How long two tables may be apart (default: 60s)."
+)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_obj
+def check(invocation: Invocation, since: str | None, margin: str | None, as_json: bool) -> None:
+    age = _seconds("--since", since)
+    apart = _seconds("--margin", margin)
+    # A question about everything may take longer than a pipeline's statement.
+    config = invocation.config({"database.statement_timeout": "15m"})
+    with resolve_place(config) as place:
+        findings = asyncio.run(
+            _run(
+                config,
+                place,
+                invariants.BEGINNING if age is None else datetime.now(UTC) - timedelta(seconds=age),
+                invariants.MARGIN_SECONDS if apart is None else apart,
+                as_json,
+            )
+        )
+    broken = [finding for finding in findings if finding.broken]
+    if as_json:
+        click.echo(json.dumps({"ok": not broken, "invariants": [_as_dict(f) for f in findings]}))
+    if broken:
+        raise AnswerIsNo(f"{len(broken)} of {len(findings)} invariants are broken.")
+
+
+def _seconds(option: str, given: str | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        return duration(0, 100 * 365 * 86400)(given)
+    except ValueError as wrong:
+        raise UsageError(f"{option} must be {wrong}.") from None
+
+
+async def _run(
+    config: Config, place: Place, since: datetime, margin: float, as_json: bool
+) -> list[invariants.Finding]:
+    database = await open_database(config, place, "observer")
+    try:
+        report = (lambda _: None) if as_json else _show
+        return await invariants.check(
+            ObserverStore(database), since=since, margin=margin, report=report
+        )
+    finally:
+        await database.close()
+
+
+def _show(finding: invariants.Finding) -> None:
+    mark = click.style("broken", fg="red") if finding.broken else click.style("ok", fg="green")
+    click.echo(f"{mark:<15} {finding.rule} ({finding.seconds:.2f} s)")
+    for line in finding.broken:
+        click.echo(f"       {line}")
+
+
+def _as_dict(finding: invariants.Finding) -> dict[str, object]:
+    return {
+        "invariant": finding.invariant,
+        "rule": finding.rule,
+        "broken": list(finding.broken),
+        "seconds": round(finding.seconds, 3),
+    }

@@ -1,0 +1,88 @@
+"""`surehook serve` and `surehook run`: components at work until told to end.
+
+Reads   the configuration       Writes  the schema of an embedded database; else what they do
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from surehook.cli import Invocation
+from surehook.config import Config
+from surehook.errors import UsageError
+from surehook.observe import log
+from surehook.place import resolve_place
+from surehook.serve import COMPONENTS
+from surehook.serve import serve as serve_components
+from surehook.store.logins import Login, Place
+from surehook.store.postgres.database import connect
+from surehook.store.postgres.migrate import migrate
+
+
+def _names(given: str | None) -> Sequence[str]:
+    if given is None:
+        return COMPONENTS
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in COMPONENTS:
+            raise UsageError(
+                f"There is no component {name}.", f"Components: {', '.join(COMPONENTS)}."
+            )
+    if not names:
+        raise UsageError("--components names none.", f"Components: {', '.join(COMPONENTS)}.")
+    return list(dict.fromkeys(names))
+
+
+@click.command(help="Run all components in this process, or only some, until it is told to end.")
+@click.option("--components", metavar="A,B,…", help="Only these (default: all).")
+@click.pass_obj
+def serve(invocation: Invocation, components: str | None) -> None:
+    names = _names(components)
+    run_components(invocation.config(), names)
+
+
+@click.command(help="Run one component alone.")
+@click.argument("name", metavar="NAME")
+@click.pass_obj
+def run(invocation: Invocation, name: str) -> None:
+    run_components(invocation.config(), _names(name))
+
+
+def run_components(config: Config, names: Sequence[str]) -> None:
+    """Until SIGTERM or SIGINT; an embedded database is migrated first."""
+    log.start(config.text("log.level"), config.text("log.format"))
+    with resolve_place(config) as place, event_loop() as runner:
+        runner.run(_serve(config, place, names))
+
+
+def event_loop() -> asyncio.Runner:
+    """The fastest loop at hand."""
+    try:
+        import uvloop
+    except ImportError:  # not to be had on every platform; the standard loop does the same, slower
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+async def _serve(config: Config, place: Place, names: Sequence[str]) -> None:
+    if config.embedded:
+        await migrate_embedded(config, place)
+    await serve_components(config, place, names)
+
+
+async def migrate_embedded(config: Config, place: Place) -> None:
+    """Our own database needs nobody's permission to be brought up to date."""
+    timeout = config.seconds("database.connect_timeout")
+    connection = await connect(Login("migrate", place.url), timeout)
+    try:
+        await migrate(
+            connection,
+            buckets=config.optional_number("database.buckets"),
+            role_secret=place.role_secret if config.flag("database.roles") else None,
+            grants=config.flag("database.roles"),
+        )
+    finally:
+        await connection.close()

@@ -1,0 +1,99 @@
+"""Trial: one guarded POST to a subscription's endpoint, for its owner to see what comes back.
+
+Role    subscription_verifier
+Reads   subscriptions, subscription_secrets
+Writes  nothing
+Never   makes an event, a saga or a job; repeats itself
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Protocol
+
+import msgspec
+
+from surehook.config import LEASE_MARGIN_SECONDS
+from surehook.delivery import Outcome, Request
+from surehook.delivery.secrets import Sealer
+from surehook.delivery.signature import parse_secret, signed_headers
+from surehook.errors import NotFound
+from surehook.records import HEADERS_PLACE, SIGNING_PLACE
+from surehook.store.postgres.verifier import TrialTarget, VerifierStore
+
+SAMPLE = '{"test":true,"message":"This is a test event of surehook."}'
+
+
+class PostsOnce(Protocol):
+    """The part of the sender that a trial needs."""
+
+    async def start(self) -> None: ...
+    async def send(self, request: Request) -> Outcome: ...
+    async def close(self) -> None: ...
+
+
+class Trial:
+    """Sends test events."""
+
+    def __init__(
+        self,
+        store: VerifierStore,
+        sealer: Sealer,
+        sender: PostsOnce,
+        request_seconds: float,
+        lease_seconds: float,
+    ) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._sender = sender
+        self._request_seconds = request_seconds
+        self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
+        self._started = False
+
+    async def send(
+        self, subscription_id: int, payload: str = SAMPLE, tenant: str | None = None
+    ) -> tuple[Outcome, float]:
+        """What came of it, and how many milliseconds it took."""
+        target = await self._store.trial_target(subscription_id, tenant)
+        if target is None:
+            raise NotFound(f"There is no subscription {subscription_id}.")
+        if not self._started:
+            self._started = True
+            await self._sender.start()
+        started = time.monotonic()
+        outcome = await self._sender.send(self._request(subscription_id, target, payload))
+        return outcome, round((time.monotonic() - started) * 1000, 1)
+
+    def _request(self, subscription_id: int, target: TrialTarget, payload: str) -> Request:
+        signers = [parse_secret(self._sealer.open(text, SIGNING_PLACE)) for text in target.secrets]
+        body = payload.encode()
+        headers = signed_headers(
+            signers,
+            # Never the id of an event: a receiver that dedupes must not take it for one.
+            f"test_{secrets.token_hex(8)}_{subscription_id}",
+            int(target.now.timestamp()),
+            body,
+            target.event_type,
+            opened_headers(self._sealer, target.custom_headers),
+        )
+        wanted = target.request_timeout_seconds or self._request_seconds
+        return Request(target.callback_url, body, headers, min(wanted, self._longest_seconds))
+
+    async def header_names(self, subscription_ids: list[int]) -> dict[int, list[str]]:
+        """The names of the custom headers of those that have some."""
+        sealed = await self._store.sealed_headers(subscription_ids)
+        return {
+            number: [name for name, _ in opened_headers(self._sealer, text)]
+            for number, text in sealed.items()
+        }
+
+    async def close(self) -> None:
+        if self._started:
+            await self._sender.close()
+
+
+def opened_headers(sealer: Sealer, sealed: str | None) -> tuple[tuple[str, str], ...]:
+    if sealed is None:
+        return ()
+    return msgspec.json.decode(sealer.open(sealed, HEADERS_PLACE), type=tuple[tuple[str, str], ...])

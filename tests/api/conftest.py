@@ -1,0 +1,45 @@
+"""The API as its clients see it: a real server on a real socket, on this test's own database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from support import Configure
+from support.api import FLAGS, NewKey, OpenApi, serving
+from support.http import Client
+from surehook.store.logins import Place
+
+
+@pytest.fixture
+async def open_api(configure: Configure, place: Place) -> AsyncIterator[OpenApi]:
+    """await open_api({"api.payload_max": 2048}): a client with the admin key."""
+    async with AsyncExitStack() as opened:
+
+        async def opening(flags: dict[str, object] | None = None, *components: str) -> Client:
+            config = configure({**FLAGS, **(flags or {})})
+            return await opened.enter_async_context(serving(config, place, *components))
+
+        yield opening
+
+
+@pytest.fixture
+async def client(open_api: OpenApi) -> Client:
+    return await open_api()
+
+
+@pytest.fixture
+def new_key(client: Client) -> NewKey:
+    """await new_key("ingest", tenant="acme"): the text of a new key."""
+
+    async def making(*scopes: str, tenant: str | None = None) -> str:
+        body: dict[str, Any] = {"name": "test", "scopes": scopes, "tenant": tenant}
+        reply = await client.post("/v1/keys", body)
+        assert reply.status == 201, reply.body
+        key: str = reply.json()["key"]
+        return key
+
+    return making

@@ -1,0 +1,250 @@
+"""Ingest: durable before acknowledged, one commit for many, idempotent by key."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from support import OpenStore, servers
+from support.pipeline import facts
+from support.servers import Server
+from support.waiting import until
+from surehook.errors import DatabaseUnreachable, UsageError
+from surehook.observe import crashpoints
+from surehook.pipeline.hints import Channel, Hints
+from surehook.pipeline.ingest import Busy, Ingest, KeyTaken
+from surehook.records import NewEvent, StoredEvent
+from surehook.store.postgres.ingest import IngestStore
+
+
+class CountingStore(IngestStore):
+    """Counts statements; the real ones run."""
+
+    def __init__(self, database: Any) -> None:
+        super().__init__(database)
+        self.inserts: list[int] = []
+
+    async def insert(self, events: Any, buckets: Any) -> Any:
+        self.inserts.append(len(events))
+        return await super().insert(events, buckets)
+
+    async def insert_keyed(self, events: Any, buckets: Any) -> Any:
+        self.inserts.append(len(events))
+        return await super().insert_keyed(events, buckets)
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> CountingStore:
+    return CountingStore(await open_store("ingest"))
+
+
+@pytest.fixture
+def ingest(store: CountingStore, buckets: int) -> Ingest:
+    return Ingest(store, Hints(), buckets)
+
+
+@pytest.fixture
+async def disarmed() -> AsyncIterator[None]:
+    yield
+    crashpoints.disarm()
+
+
+def an_order(number: int, external_id: str | None = None, tenant: str = "") -> NewEvent:
+    return NewEvent("order.paid", f'{{"n":  {number}}}', tenant, external_id)
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_concurrent_publishes_share_few_inserts_and_each_gets_its_own_event(
+    owner: Any, store: CountingStore, ingest: Ingest, buckets: int
+) -> None:
+    answers = await asyncio.gather(*(ingest.publish(an_order(n)) for n in range(1200)))
+    assert len({answer.id for answer in answers}) == 1200
+    assert len(store.inserts) <= 4
+    rows = await owner.fetch("SELECT id, payload, bucket FROM events")
+    stored = {row[0]: row[1] for row in rows}
+    assert all(stored[a.id] == f'{{"n":  {n}}}' for n, a in enumerate(answers))
+    assert Counter(row[2] for row in rows) == dict.fromkeys(range(buckets), 1200 // buckets)
+
+
+async def test_a_publish_is_acknowledged_only_when_it_is_committed(
+    owner: Any, ingest: Ingest, disarmed: None
+) -> None:
+    seen: list[int] = []
+
+    async def look() -> None:
+        seen.append(await owner.fetchval("SELECT count(*) FROM events"))
+
+    crashpoints.arm("ingest.after_insert", look)
+    await ingest.publish(an_order(1))
+    await ingest.publish(an_order(2, "key"))
+    assert seen == [1, 2]  # visible to another session before the answer
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_the_same_key_and_content_gives_the_first_event(
+    owner: Any, ingest: Ingest, buckets: int
+) -> None:
+    first = await ingest.publish(an_order(1, "key"))
+    again = await ingest.publish(an_order(1, "key"))
+    at_once = await asyncio.gather(*(ingest.publish(an_order(1, "key")) for _ in range(50)))
+    assert not first.duplicate
+    assert {(a.id, a.created_at, a.duplicate) for a in (again, *at_once)} == {
+        (first.id, first.created_at, True)
+    }
+    assert await owner.fetchval("SELECT count(*) FROM events") == 1
+
+
+async def test_a_new_key_published_many_times_at_once_is_stored_once(
+    owner: Any, ingest: Ingest
+) -> None:
+    answers = await asyncio.gather(*(ingest.publish(an_order(1, "key")) for _ in range(50)))
+    assert len({answer.id for answer in answers}) == 1
+    assert sum(not answer.duplicate for answer in answers) == 1
+    assert await owner.fetchval("SELECT count(*) FROM events") == 1
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_key_with_other_content_is_refused_and_fails_nobody_else(
+    owner: Any, ingest: Ingest, buckets: int
+) -> None:
+    await ingest.publish(an_order(1, "key-7"))
+    answers = await ingest.publish_all([an_order(n, f"key-{n}") for n in range(20)])
+    assert isinstance(answers[7], KeyTaken)
+    assert all(isinstance(a, StoredEvent) for n, a in enumerate(answers) if n != 7)
+    assert await owner.fetchval("SELECT count(*) FROM events") == 20
+
+
+async def test_other_spacing_or_another_type_is_other_content(ingest: Ingest) -> None:
+    await ingest.publish(NewEvent("order.paid", '{"a":1}', "", "key"))
+    for other in (
+        NewEvent("order.paid", '{"a": 1}', "", "key"),
+        NewEvent("order.sent", '{"a":1}', "", "key"),
+    ):
+        with pytest.raises(KeyTaken):
+            await ingest.publish(other)
+
+
+async def test_two_contents_of_one_key_at_the_same_moment_store_one(
+    owner: Any, ingest: Ingest
+) -> None:
+    answers = await ingest.publish_all([an_order(n, "key") for n in range(10)])
+    assert sum(isinstance(answer, StoredEvent) for answer in answers) == 1
+    assert sum(isinstance(answer, KeyTaken) for answer in answers) == 9
+    assert await owner.fetchval("SELECT count(*) FROM events") == 1
+
+
+async def test_tenants_have_keys_of_their_own(ingest: Ingest) -> None:
+    one = await ingest.publish(an_order(1, "key", "one"))
+    two = await ingest.publish(an_order(2, "key", "two"))
+    assert one.id != two.id and not two.duplicate
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
+    database_url: str, owner: Any, ingest: Ingest, buckets: int
+) -> None:
+    async with servers.connected(database_url) as holder:
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute(
+            "INSERT INTO events (event_type, payload, external_id, bucket) "
+            "VALUES ('order.paid', '{}', 'held', $1)",
+            ingest._bucket_of(an_order(0, "held")),
+        )
+        began = time.monotonic()
+        keyed = [ingest.publish(an_order(n, f"free-{n}")) for n in range(50)]
+        held = asyncio.ensure_future(ingest.publish(an_order(0, "held")))
+        plain = await asyncio.gather(*(ingest.publish(an_order(n)) for n in range(50)))
+        plain_seconds = time.monotonic() - began
+        answers = await asyncio.gather(*keyed)
+        with pytest.raises(Busy):
+            await held
+        assert time.monotonic() - began < 5
+        await transaction.rollback()
+    assert plain_seconds < 0.9, "plain events waited for a key"
+    assert len({a.id for a in (*plain, *answers)}) == 100
+    assert not (await ingest.publish(an_order(0, "held"))).duplicate
+
+
+async def test_an_event_that_the_database_refuses_fails_nobody_else(
+    owner: Any, ingest: Ingest
+) -> None:
+    wrong = [
+        NewEvent("order.paid", "{not json"),
+        NewEvent("x" * 101, "{}"),
+        NewEvent("order.paid", "{}", tenant="t" * 101),
+        NewEvent("order.paid", "{}", external_id="k" * 256),
+        NewEvent("order.paid", "{", external_id="key"),
+        NewEvent("order.paid", '"\x00"'),
+    ]
+    good = [an_order(1), an_order(2, "another")]
+    answers = await asyncio.gather(
+        *(ingest.publish(event) for event in (*wrong, *good)), return_exceptions=True
+    )
+    assert all(isinstance(answer, UsageError) for answer in answers[: len(wrong)]), answers
+    assert all(isinstance(answer, StoredEvent) for answer in answers[len(wrong) :]), answers
+    assert await owner.fetchval("SELECT count(*) FROM events") == len(good)
+
+
+async def test_a_database_that_is_gone_gives_an_error_and_no_acknowledgement(
+    owner: Any, postgres: Server, ingest: Ingest
+) -> None:
+    await ingest.publish(an_order(0))
+    name = await owner.fetchval("SELECT current_database()")
+    async with servers.out_of_reach(postgres, name):
+        answers = await asyncio.gather(
+            *(ingest.publish(an_order(n)) for n in range(20)),
+            *(ingest.publish(an_order(n, f"key-{n}")) for n in range(20)),
+            return_exceptions=True,
+        )
+        assert all(isinstance(answer, DatabaseUnreachable) for answer in answers), answers
+        assert await owner.fetchval("SELECT count(*) FROM events") == 1
+    assert (await ingest.publish(an_order(1))).id  # and it goes on
+
+
+async def test_the_connection_cut_during_the_insert_acknowledges_nothing(
+    owner: Any, ingest: Ingest, database_url: str
+) -> None:
+    await owner.execute("BEGIN; LOCK TABLE events IN SHARE MODE")
+    publishing = asyncio.ensure_future(ingest.publish(an_order(1)))
+    waiting = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'surehook ingest' "
+        "AND datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    async with servers.connected(database_url) as other:
+        pid = await until(lambda: other.fetchval(waiting))
+        await other.fetchval("SELECT pg_terminate_backend($1)", pid)
+    with pytest.raises(DatabaseUnreachable):
+        await publishing
+    await owner.execute("COMMIT")
+    assert await owner.fetchval("SELECT count(*) FROM events") == 0
+
+
+async def test_a_caller_that_leaves_does_not_disturb_the_others(owner: Any, ingest: Ingest) -> None:
+    leaving = asyncio.ensure_future(ingest.publish(an_order(1)))
+    staying = asyncio.ensure_future(ingest.publish(an_order(2)))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert (await staying).id
+    assert await owner.fetchval("SELECT count(*) FROM events") == 2
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_each_bucket_that_got_an_event_is_hinted_after_the_commit(
+    owner: Any, store: CountingStore, buckets: int
+) -> None:
+    hints = Hints()
+    heard: list[int] = []
+    hints.on(Channel.EVENTS, lambda bucket, _: heard.append(bucket))
+    ingest = Ingest(store, hints, buckets)
+    with facts() as reported:
+        await asyncio.gather(*(ingest.publish(an_order(n)) for n in range(8)))
+    assert set(heard) == set(range(buckets))
+    accepted = [fields for name, fields in reported if name == "event.accepted"]
+    assert len({fields["correlation_id"] for fields in accepted}) == 8
+    assert {fields["delivery_status"] for fields in accepted} == {"Accepted"}

@@ -1,0 +1,93 @@
+"""What a child process of a test runs; configured by its environment, like the program.
+
+    python -m support.child serve router,orchestrator       components, until SIGTERM
+    python -m support.child poisoned worker                 … that die of a payload with "poison"
+    python -m support.child whole 40                        everything, and 40 events handed in
+
+`whole` requeues every dead letter when it gets SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from support.pipeline import ALL
+from surehook.config import Config, load
+from surehook.delivery import Outcome, Request
+from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.observe import crashpoints, log
+from surehook.pipeline.deadletters import Requeue
+from surehook.pipeline.ingest import Ingest
+from surehook.records import NewEvent
+from surehook.serve import Process, serve
+from surehook.store import open_database
+from surehook.store.logins import Place
+from surehook.store.postgres.deadletters import DeadLetterStore, Filter
+from surehook.store.postgres.ingest import IngestStore
+
+
+class PoisonedSender(HttpsSender):
+    """Some payloads kill whoever sends them."""
+
+    async def send(self, request: Request) -> Outcome:
+        if b"poison" in request.body:
+            await crashpoints.kill()
+        return await super().send(request)
+
+
+async def poisoned(config: Config, place: Place, names: list[str]) -> None:
+    settings = SenderSettings(
+        allow_networks=tuple(map(str, config.allow_networks)),
+        ca_file=str(config.optional_path("delivery.ca_file")),
+    )
+    process = Process(config, place, lambda: PoisonedSender(settings))
+    await process.open(names)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.stop)
+    await process.run()
+
+
+async def whole(config: Config, place: Place, count: int) -> None:
+    crashpoints.arm_from_environment()
+    process = Process(config, place)
+    await process.open(ALL)
+    database = await open_database(config, place, "ingest")
+    ingest = Ingest(IngestStore(database), process.hints, database.buckets)
+    letters = DeadLetterStore(process.databases["deadletters"])
+    requeue = Requeue(letters, process.hints, range(database.buckets))
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[object]] = set()
+
+    def do(work: object) -> None:
+        tasks.add(loop.create_task(work))  # type: ignore[arg-type]
+
+    loop.add_signal_handler(signal.SIGTERM, process.stop)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: do(requeue.matching(Filter(), 10_000)))
+    events = [NewEvent("order.paid", f'{{"n": {n}}}', external_id=str(n)) for n in range(count)]
+    do(ingest.publish_all(events))
+    await process.run()
+    await asyncio.gather(*tasks)
+    await database.close()
+
+
+def main(mode: str, what: str) -> None:
+    config = load()
+    log.start(config.text("log.level"), config.text("log.format"))
+    place = Place(
+        config.text("database.url"),
+        config.optional_text("database.role_secret"),
+        config.optional_text("delivery.encryption_key"),
+    )
+    if mode == "serve":
+        uvloop.run(serve(config, place, what.split(",")))
+    elif mode == "poisoned":
+        uvloop.run(poisoned(config, place, what.split(",")))
+    else:
+        uvloop.run(whole(config, place, int(what)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
