@@ -146,6 +146,7 @@ class Bench:
         await self._subscribe(f"https://127.0.0.1:{port}")
         self._start("worker", "surehook", "run", "worker")
         self._start("rest", "surehook", "serve", "--components", REST)
+        await self._warm_up()
         figures = await self._round("")
         if self._plan.old_rows:
             await self._grow_old()
@@ -171,6 +172,11 @@ class Bench:
                 subscription_id,
                 sealer.seal(new_shared_secret().reveal(), SIGNING_PLACE),
             )
+
+    async def _warm_up(self) -> None:
+        """Processes started, connections open, plans made: none of it is what is measured."""
+        await self._publish(self._plan.subscriptions * 20, None)
+        await self._all_done()
 
     # ── One round ─────────────────────────────────────────────────────────────────────────────
 

@@ -30,6 +30,7 @@ from surehook.records import JobReport, LeasedJob, correlation_id
 from surehook.states import JobStatus, SagaStatus
 from surehook.store.postgres.worker import WorkerStore
 
+POLL_FAST_SECONDS = 0.01  # while there is work
 POLL_SECONDS = 0.05
 IDLE_POLL_SECONDS = 0.25
 IDLE_AFTER = 40
@@ -119,7 +120,7 @@ class Worker(Component):
         leased = await self._lease(free, room)
         if leased:
             self._in_vain = 0
-            return 0
+            return 0 if leased >= free else POLL_FAST_SECONDS
         self._in_vain += 1
         return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
 
