@@ -36,7 +36,7 @@ def start_run(tmp_path: Path, *, seconds: float, outcome: bool = True) -> subpro
     test = TEST.format(said=str(tmp_path / "said"), seconds=seconds, outcome=outcome)
     (tmp_path / "test_it.py").write_text(test)
     settings = ["-o", "asyncio_mode=auto", "-o", f"pythonpath={tests} {tmp_path}"]
-    settings += ["-p", "xdist", "-p", "pytest_asyncio", "-p", "no:cacheprovider", "-n", "2"]
+    settings += ["-p", "xdist", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider", "-n", "2"]
     return subprocess.Popen(
         [
             sys.executable,
