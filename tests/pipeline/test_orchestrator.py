@@ -244,7 +244,7 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
     )
     before = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
     store = OrchestratorStore(await open_store("orchestrator"))
-    applied = {r.saga_id: r for r in await store.apply_results(0, ids, policy, PERMANENT)}
+    applied = {int(r.saga_id): r for r in await store.apply_results(0, ids, policy, PERMANENT)}
     after = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
     for saga_id, case in zip(ids, cases, strict=True):
         subscription, status, count, job, code, retry_after = case

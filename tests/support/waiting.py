@@ -7,26 +7,11 @@ Writes  nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from inspect import isawaitable
-from typing import Any, TypeVar, overload
+from typing import Any
 
-T = TypeVar("T")
 LOOK_SECONDS = 0.01
-
-
-@overload
-async def until(
-    condition: Callable[[], Coroutine[Any, Any, T]],
-    timeout: float = ...,
-    what: Callable[[], object] = ...,
-) -> T: ...
-
-
-@overload
-async def until(
-    condition: Callable[[], T], timeout: float = ..., what: Callable[[], object] = ...
-) -> T: ...
 
 
 async def until(
@@ -39,13 +24,11 @@ async def until(
     end = loop.time() + timeout
     while True:
         found = condition()
-        value: Any = await found if isawaitable(found) else found
+        value = await found if isawaitable(found) else found
         if value:
             return value
         if loop.time() >= end:
-            told = what()
-            shown: Any = await told if isawaitable(told) else told
-            raise AssertionError(f"not within {timeout} s; last seen {value!r} {shown}")
+            raise AssertionError(f"not within {timeout} s; last seen {value!r} {what()}")
         await asyncio.sleep(LOOK_SECONDS)
 
 
