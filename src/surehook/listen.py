@@ -13,7 +13,6 @@ import json
 import socket
 import ssl
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -86,6 +85,7 @@ class Arrival:
 
 
 Arrived = Callable[[Arrival], None]
+Pairs = list[tuple[str, str]]  # as they came: a header that stands there twice is no good sign
 
 
 class Listener:
@@ -108,6 +108,7 @@ class Listener:
         self._attempts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.closing = threading.Event()
+        self.answering = _Count()
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.minimum_version = ssl.TLSVersion.TLSv1_2
         tls.load_cert_chain(server_file)
@@ -118,10 +119,12 @@ class Listener:
         )
         self._thread.start()
 
-    def close(self) -> None:
-        self.closing.set()
+    def close(self, patience: float = 0.0) -> None:
+        """Stop at once, or after what is being answered has been, if it takes no longer."""
         self._server.shutdown()
         self._server.server_close()
+        self.answering.wait_for_none(patience)
+        self.closing.set()
         self._server.close_connections()
         self._thread.join()
 
@@ -131,9 +134,10 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def receive(self, path: str, headers: dict[str, str], body: bytes) -> tuple[Arrival, float]:
+    def receive(self, path: str, pairs: Pairs, body: bytes) -> tuple[Arrival, float]:
         """Look at a request, report it; what to answer and after how many seconds."""
-        message, reason = self._check(headers, body)
+        message, reason = self._check(pairs, body)
+        headers = {name.lower(): value for name, value in pairs}
         answer = answer_challenge(message) if message else None
         challenge = answer is not None or (message is None and _looks_like_challenge(body))
         with self._lock:  # reported in the order in which attempts are counted
@@ -155,11 +159,11 @@ class Listener:
             self._arrived(arrival)
         return arrival, behaviour.delay
 
-    def _check(self, headers: dict[str, str], body: bytes) -> tuple[Message | None, str]:
+    def _check(self, pairs: Pairs, body: bytes) -> tuple[Message | None, str]:
         if not self.secrets:
             return None, "not checked: no secret was given"
         try:
-            return verify(headers, body, self.secrets), ""
+            return verify(pairs, body, self.secrets), ""
         except NotGenuine as error:
             return None, str(error)
 
@@ -203,8 +207,8 @@ class _Server(ThreadingMixIn, TCPServer):
             connection.settimeout(IDLE_SECONDS)
             self._open.add(connection)
             self.finish_request(connection, client_address)
-        except OSError:
-            pass  # no TLS, or gone
+        except (OSError, ValueError):
+            pass  # no TLS, gone, or closed by close_connections() meanwhile
         finally:
             self._open.discard(connection)
             connection.close()
@@ -228,16 +232,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(413 if length.isdigit() else 411, b"", "text/plain")
             return
         body = self.rfile.read(int(length))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        arrival, delay = self.server.listener.receive(self.path, headers, body)
-        closing = self.server.listener.closing
-        if arrival.status is None:
-            closing.wait()  # until the client has had enough, or we have
+        with self.server.listener.answering:
+            hangs = self._answer(body)
+        if hangs:
+            self.server.listener.closing.wait()  # until the client has had enough, or we have
             self.close_connection = True
-        elif not delay or not closing.wait(delay):
+
+    def _answer(self, body: bytes) -> bool:
+        """Answer, unless the request is to hang."""
+        arrival, delay = self.server.listener.receive(self.path, self.headers.items(), body)
+        if arrival.status is None:
+            return True
+        if not delay or not self.server.listener.closing.wait(delay):
             answered = arrival.challenge and arrival.message is not None
             kind = "application/json" if answered else "text/plain; charset=utf-8"
             self._send(arrival.status, arrival.answer, kind)
+        return False
 
     def do_GET(self) -> None:
         self._send(200, b"surehook listens here; deliveries are POSTed.\n", "text/plain")
@@ -256,12 +266,22 @@ class _Handler(BaseHTTPRequestHandler):
         """The listener's owner shows what is worth showing."""
 
 
-def wait_until(happened: Callable[[], bool], news: threading.Condition, timeout: float) -> bool:
-    """Wait for a condition that others announce; whether it came true in time."""
-    end = time.monotonic() + timeout
-    with news:
-        while not happened():
-            left = end - time.monotonic()
-            if left <= 0 or not news.wait(left):
-                return happened()
-    return True
+class _Count:
+    """How many threads are inside of a `with`."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._news = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._news:
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._news:
+            self._inside -= 1
+            self._news.notify_all()
+
+    def wait_for_none(self, timeout: float) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: self._inside == 0, timeout)

@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from surehook.listen import Arrival, Behaviour, Listener, wait_until
+from surehook.listen import Arrival, Behaviour, Listener
 
 __all__ = ["Arrival", "Receiver", "new_secret", "signed_headers"]
 
@@ -104,7 +104,9 @@ class Receiver:
 
     def wait_for(self, count: int, timeout: float = 10.0) -> list[Arrival]:
         """All deliveries once there are `count` of them; TimeoutError says what came instead."""
-        if not wait_until(lambda: len(self.deliveries) >= count, self._news, timeout):
+        with self._news:
+            arrived = self._news.wait_for(lambda: len(self.deliveries) >= count, timeout)
+        if not arrived:
             reasons = ", ".join(sorted({arrival.reason for arrival in self.refused}))
             refused = f"; {len(self.refused)} were refused: {reasons}" if self.refused else ""
             raise TimeoutError(

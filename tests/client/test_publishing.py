@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.either import Either
 from support.receiver import Answer, Receiver
 from support.scripted_api import KEY, Fault, ScriptedApi
 from surehook.client import (
@@ -30,34 +31,6 @@ from surehook.client import (
 
 QUICK = Retry(pause_first=0.001, pause_max=0.01)
 ONCE = Retry(tries_max=1)
-
-
-class Either:
-    """A Client in a thread, or an AsyncClient: what a test calls is awaited in either case."""
-
-    def __init__(self, client: Client | AsyncClient) -> None:
-        self.client = client
-
-    async def __call__(self, path: str, *arguments: Any, **named: Any) -> Any:
-        method: Any = self.client
-        for name in path.split("."):
-            method = getattr(method, name)
-        if isinstance(self.client, AsyncClient):
-            result = method(*arguments, **named)
-            if hasattr(result, "__aiter__"):
-                return [item async for item in result]
-            return await result
-
-        def call() -> Any:
-            result = method(*arguments, **named)
-            return list(result) if isinstance(result, Iterator) else result
-
-        return await asyncio.to_thread(call)
-
-    async def close(self) -> None:
-        closed = self.client.close()
-        if closed is not None:
-            await closed
 
 
 @pytest.fixture

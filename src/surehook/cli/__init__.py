@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
     "db": ("surehook.embedded.cli", "db", "The embedded PostgreSQL server, as its owner."),
+    "bench": ("surehook.cli.bench", "bench", "Measure deliveries and CPU per delivery."),
     "completion": ("surehook.cli.completion", "completion", "Complete commands in your shell."),
 }
 

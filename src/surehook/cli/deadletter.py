@@ -96,9 +96,8 @@ def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
         return
     names = ("id", "final_error_code", "event_id", "subscription_id", "saga_id", "failed_at")
     facts((name, getattr(found, name)) for name in (*names, "requeued_as"))
-    if found.payload is not None:
-        heading("Payload")
-        payload(bytes(found.payload))
+    heading("Payload")
+    payload(bytes(found.payload))
 
 
 # ── Requeue ───────────────────────────────────────────────────────────────────────────────────

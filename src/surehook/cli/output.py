@@ -63,7 +63,8 @@ def write_json(result: Struct, **more: object) -> None:
     import msgspec
 
     fields = {**more, **msgspec.structs.asdict(result)}
-    kept = {name: v for name, v in fields.items() if v is not None or name not in SOMETIMES}
+    absent = (None, msgspec.Raw())
+    kept = {name: v for name, v in fields.items() if name not in SOMETIMES or v not in absent}
     click.echo(msgspec.json.encode(kept))
 
 

@@ -319,7 +319,7 @@ def _show_test(result: TestResult) -> None:
 @subscription.command("rotate-secret", help="Make a new secret, shown this once.")
 @_with_id
 @click.option(
-    "--overlap-seconds", type=float, help="How long the old one signs too  [default: 86400]"
+    "--overlap-seconds", type=float, help="How long the old one signs too; usually a day."
 )
 @_secret_option
 @as_json_option

@@ -188,8 +188,8 @@ class DeadLetter(Result, frozen=True, kw_only=True):
     final_error_code: str | None = None
     failed_at: datetime
     requeued_as: int | None = None
-    payload: msgspec.Raw | None = None
-    """There when one dead letter is asked for, not in lists."""
+    payload: msgspec.Raw = msgspec.Raw(b"")
+    """The event's bytes when one dead letter is asked for; empty in lists."""
 
 
 class Requeued(Result, frozen=True, kw_only=True):
