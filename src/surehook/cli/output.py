@@ -38,6 +38,7 @@ _COLOURS = {
     "Failed": BAD,
     "DeadLettered": BAD,
     "yes": GOOD,
+    "no": WAITING,
 }
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -129,7 +130,8 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     grid = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
     for number, name in enumerate(columns):
-        numeric = all(row[number].isdigit() or row[number] == NOTHING for row in rows)
+        values = {row[number] for row in rows} - {NOTHING}
+        numeric = bool(values) and all(value.isdigit() for value in values)
         narrow = name in ("id", "status", "event", "subscription", "delivery", "active", "verified")
         grid.add_column(
             name, justify="right" if numeric else "left", no_wrap=narrow, overflow="fold"

@@ -140,7 +140,8 @@ def _show(one: Delivery) -> None:
         click.style(f"{moment:%H:%M:%S}", dim=True),
         status(f"{one.status}") + " " * (12 - len(one.status)),
         click.style("delivery", dim=True) + f" {one.id}",
-        click.style("event", dim=True) + f" {one.event_id} → {one.subscription_id}",
+        click.style("event", dim=True) + f" {one.event_id}",
+        click.style("subscription", dim=True) + f" {one.subscription_id}",
     ]
     if one.attempt_count:
         parts.append(click.style("attempts", dim=True) + f" {one.attempt_count}")
