@@ -37,7 +37,7 @@ def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--status",
-            type=click.Choice([*SagaStatus], case_sensitive=False),
+            type=click.Choice([one.value for one in SagaStatus], case_sensitive=False),
             help="Only in this state.",
         ),
         id_option("--event-id", "event"),

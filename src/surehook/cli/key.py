@@ -41,7 +41,7 @@ def key() -> None:
     "scopes",
     multiple=True,
     required=True,
-    type=click.Choice([*Scope]),
+    type=click.Choice([scope.value for scope in Scope]),
     help="What it allows; may be repeated. admin implies the others.",
 )
 @click.option("--tenant", help="Bind it: it sees and writes only this tenant's.")
