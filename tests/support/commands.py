@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,6 @@ from surehook.__main__ import run
 from surehook.config import Config
 from surehook.store.logins import Place
 
-Command = Callable[..., Awaitable["Done"]]
 SENDING: dict[str, object] = {
     **FLAGS,
     "delivery.allow_networks": ["127.0.0.0/8"],
@@ -70,26 +69,30 @@ def run_command(arguments: tuple[str, ...], env: Mapping[str, str], stdin: bytes
         return Done(code, streams[0].getvalue().decode(), streams[1].getvalue().decode())
 
 
+class Command:
+    """command("event", "list") runs it; `env` is what leads it to the test's API."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = env
+
+    async def __call__(
+        self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> Done:
+        given = {name: value for name, value in {**self.env, **(env or {})}.items() if value}
+        return await asyncio.to_thread(run_command, arguments, given, stdin)
+
+
 @asynccontextmanager
 async def commands(
     config: Config, place: Place, *components: str, home: str
 ) -> AsyncIterator[Command]:
-    """The API, and other components beside it; command("event", "list") runs against it."""
+    """The API, and other components beside it, for as long as the block lasts."""
     try:
         async with running(config, place, ("api", *components), https=True) as process:
             assert process.api is not None
-            usual = {
-                "SUREHOOK_URL": f"http://{process.api.address}",
-                "SUREHOOK_API_KEY": ADMIN_KEY,
-                "XDG_STATE_HOME": home,
-            }
-
-            async def command(
-                *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
-            ) -> Done:
-                given = {name: v for name, v in {**usual, **(env or {})}.items() if v}
-                return await asyncio.to_thread(run_command, arguments, given, stdin)
-
-            yield command
+            url = f"http://{process.api.address}"
+            yield Command(
+                {"SUREHOOK_URL": url, "SUREHOOK_API_KEY": ADMIN_KEY, "XDG_STATE_HOME": home}
+            )
     finally:
         observe.silence()

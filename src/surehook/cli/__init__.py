@@ -62,6 +62,13 @@ class Invocation:
         return load(self.config_file, flags=flags)
 
 
+class InOrder(click.Group):
+    """Lists its commands as they were written down, not by the alphabet."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 class LazyGroup(click.Group):
     """Knows its commands' names and summaries without importing them."""
 

@@ -38,11 +38,20 @@ def time_option(name: str, meaning: str) -> Callable[[Callable[..., None]], Call
     return click.option(name, type=moment, metavar="TIME", help=meaning)
 
 
-ID = click.IntRange(1, 2**63 - 1)
+def number(given: str) -> int:
+    """An id."""
+    text = str(given).strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
+        raise click.BadParameter(f"{text[:40]!r} is no id: a whole number from 1 on.")
+    return int(text)
 
 
 def id_option(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(name, type=ID, metavar="ID", help=f"Only of this {what}.")
+    return click.option(name, type=number, metavar="ID", help=f"Only of this {what}.")
+
+
+def id_argument(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.argument(name, type=number, metavar="ID")
 
 
 def payload_arguments(command: Callable[..., None]) -> Callable[..., None]:

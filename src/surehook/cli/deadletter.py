@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from surehook.cli.arguments import ID, id_option, time_option
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, id_option, number, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.output import (
     as_json_option,
@@ -39,7 +40,9 @@ MANY_MAX = 10_000
 IDS_SHOWN = 20
 
 
-@click.group("dead-letter", help="Dead letters: deliveries that were given up; requeue them.")
+@click.group(
+    "dead-letter", cls=InOrder, help="Dead letters: deliveries that were given up; requeue them."
+)
 def dead_letter() -> None:
     pass
 
@@ -85,7 +88,7 @@ def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> No
 
 
 @dead_letter.command(help="Show one dead letter and its payload.")
-@click.argument("dead_letter_id", type=ID, metavar="ID")
+@id_argument("dead_letter_id")
 @as_json_option
 @through_api
 def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
@@ -110,7 +113,7 @@ oldest first, those that were requeued before are left out, and you are asked un
 
 
 @dead_letter.command(help=REQUEUE_HELP)
-@click.argument("ids", type=ID, metavar="[ID]...", nargs=-1)
+@click.argument("ids", type=number, metavar="[ID]...", nargs=-1)
 @_filters
 @click.option("--all", "everything", is_flag=True, help="All, without a filter.")
 @click.option(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from surehook.cli.arguments import ID, id_option, time_option
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, id_option, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.output import (
     as_json_option,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 EXCERPT_SHOWN_MAX = 200
 
 
-@click.group(help="Deliveries: what became of each event at each subscription.")
+@click.group(cls=InOrder, help="Deliveries: what became of each event at each subscription.")
 def delivery() -> None:
     pass
 
@@ -38,7 +39,8 @@ def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--status",
             type=click.Choice([one.value for one in SagaStatus], case_sensitive=False),
-            help="Only in this state.",
+            metavar="STATUS",
+            help=f"Only in this state: {', '.join(SagaStatus)}.",
         ),
         id_option("--event-id", "event"),
         id_option("--subscription-id", "subscription"),
@@ -81,7 +83,7 @@ def list_deliveries(api: Api, limit: int, as_json: bool, **filters: Any) -> None
 
 
 @delivery.command(help="Show one delivery and each of its attempts.")
-@click.argument("delivery_id", type=ID, metavar="ID")
+@id_argument("delivery_id")
 @as_json_option
 @through_api
 def show(api: Api, delivery_id: int, as_json: bool) -> None:

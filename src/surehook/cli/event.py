@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from surehook.cli.arguments import ID, time_option
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.delivery import DELIVERY_COLUMNS
 from surehook.cli.output import (
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from surehook.client.results import Event
 
 
-@click.group(help="Events: what was published, and where it went.")
+@click.group(cls=InOrder, help="Events: what was published, and where it went.")
 def event() -> None:
     pass
 
@@ -59,7 +60,7 @@ def list_events(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
 
 
 @event.command(help="Show one event, its payload and its deliveries.")
-@click.argument("event_id", type=ID, metavar="ID")
+@id_argument("event_id")
 @as_json_option
 @through_api
 def show(api: Api, event_id: int, as_json: bool) -> None:

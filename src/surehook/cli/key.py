@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import click
 
-from surehook.cli import Invocation
-from surehook.cli.arguments import ID
+from surehook.cli import InOrder, Invocation
+from surehook.cli.arguments import id_argument
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -29,7 +29,7 @@ from surehook.records import ApiKey
 T = TypeVar("T")
 
 
-@click.group(help="API keys: what applications and people show to be let in.")
+@click.group(cls=InOrder, help="API keys: what applications and people show to be let in.")
 def key() -> None:
     pass
 
@@ -78,7 +78,7 @@ def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None
 
 
 @key.command(help="Revoke a key; within 2 seconds it opens nothing. Safe to repeat.")
-@click.argument("key_id", type=ID, metavar="ID")
+@id_argument("key_id")
 @as_json_option
 @click.pass_obj
 def revoke(invocation: Invocation, key_id: int, as_json: bool) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from surehook.cli.arguments import ID, payload_arguments, payload_of, secret_of
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, payload_arguments, payload_of, secret_of
 from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
 from surehook.cli.output import (
     as_json_option,
@@ -42,7 +43,7 @@ CLEARABLE = (
 )
 
 
-@click.group(help="Subscriptions: who gets which events, and where.")
+@click.group(cls=InOrder, help="Subscriptions: who gets which events, and where.")
 def subscription() -> None:
     pass
 
@@ -64,7 +65,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_with_id = click.argument("subscription_id", type=ID, metavar="ID")
+_with_id = id_argument("subscription_id")
 _secret_option = click.option(
     "--secret", metavar="whsec_…", help="Yours instead of a new one; - reads it from a line."
 )
@@ -179,7 +180,7 @@ def _verification_facts(found: Verification) -> list[tuple[str, object]]:
     return [(name, value) for name, value in rows if value is not None]
 
 
-@subscription.command(help="Change what is given; a new URL must prove itself before it is used.")
+@subscription.command(help="Change what is given; a new URL must prove itself first.")
 @_with_id
 @click.option("--event-type", help="Events of this type instead.")
 @click.option("--callback-url", help="Deliver to this URL instead.")
@@ -241,7 +242,7 @@ def disable(api: Api, subscription_id: int, as_json: bool) -> None:
 # ── Proving the endpoint ──────────────────────────────────────────────────────────────────────
 
 
-@subscription.command(help="Send the endpoint a challenge, or confirm with the code of one.")
+@subscription.command(help="Send the endpoint a challenge, or confirm with its code.")
 @_with_id
 @click.option("--code", metavar="7QXM-2KPA-9DTR", help="The code that a challenge carried.")
 @click.option(
@@ -284,7 +285,7 @@ def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json:
         raise AnswerIsNo(f"Subscription {subscription_id} is not verified: {safe(reason)}.")
 
 
-@subscription.command(help="Send one test delivery, without an event; exit 1 if it fails.")
+@subscription.command(help="Send one test delivery, no event; exit 1 if it fails.")
 @_with_id
 @payload_arguments
 @as_json_option
