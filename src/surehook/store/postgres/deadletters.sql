@@ -35,7 +35,8 @@ WITH written AS (
     SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload,
         s.bucket
     FROM (
-        SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+        SELECT id, :bucket::smallint AS bucket
+        FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
     ) AS given
     JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
         AND (s.status = 'DeadLettered') IS TRUE
