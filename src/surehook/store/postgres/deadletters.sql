@@ -18,9 +18,11 @@ SET swept_until = :swept_until,
 WHERE bucket = :bucket;
 
 -- name: dead_sagas :many
--- One page of dead sagas in order of death, each with whether it is written down.
-SELECT s.updated_at, s.id, EXISTS (
-    SELECT 1 FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket) AS written
+-- One page of dead sagas in order of death, each with whether it is written down: a probe per
+-- saga (EXISTS would read all dead letters into a hash table instead).
+SELECT s.updated_at, s.id, (
+    SELECT d.id FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket
+) IS NOT NULL AS written
 FROM webhook_delivery_sagas s
 WHERE s.bucket = :bucket AND s.status = 'DeadLettered'
   AND (s.updated_at, s.id) > (:after, :after_id)
