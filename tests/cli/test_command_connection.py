@@ -82,6 +82,12 @@ def test_nobody_there_is_exit_3_with_the_address_and_where_it_came_from() -> Non
     assert lost.code == 3 and "--external-id x1" in lost.err
 
 
+def test_the_client_s_variables_do_not_disturb_other_commands() -> None:
+    names = ("SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
+    done = run_command(("config",), dict.fromkeys(names, "sesame"))
+    assert done.code == 0 and "sesame" not in done.out + done.err
+
+
 @pytest.mark.parametrize("url", ["ftp://h", "surehook.example", "http://u:p@h"])
 def test_an_address_that_is_none_is_exit_2(url: str) -> None:
     done = run_command(("event", "list"), {"SUREHOOK_URL": url, "SUREHOOK_API_KEY": "shk_x"})

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -24,7 +24,11 @@ from surehook.errors import UsageError
 
 if TYPE_CHECKING:
     from surehook.client.blocking import Client
+    from surehook.client.calls import Call
+    from surehook.client.results import Page
     from surehook.config import Config
+
+T = TypeVar("T")
 
 # A person waits: so many tries take about a second if nobody listens there.
 TRIES_MAX = 4
@@ -144,6 +148,12 @@ def _how_to_repeat(external_id: str | None) -> str:
     if external_id is None:
         return ""
     return f" To repeat it without storing it twice: --external-id {external_id}"
+
+
+def one_page(client: Client, call: Call[Page[T]]) -> Page[T]:
+    """A page and no more, where the client's own lists would go on to the end."""
+    page: Page[T] = client._run(call)
+    return page
 
 
 @contextmanager

@@ -19,12 +19,12 @@ import msgspec
 from surehook import payload as payloads
 from surehook.cli.arguments import STANDARD_INPUT, opened
 from surehook.cli.connection import Api
-from surehook.cli.output import done, progress, safe, write_json
+from surehook.cli.output import done, note, progress, safe, write_json
 from surehook.client.blocking import Client
 from surehook.client.calls import NewEvent
 from surehook.client.errors import ClientError, InvalidRequest
 from surehook.client.results import BatchItem
-from surehook.errors import AnswerIsNo, SurehookError, UsageError
+from surehook.errors import AnswerIsNo, UsageError
 
 BATCH_EVENTS = 1000
 BATCH_BYTES = 2 * 2**20  # well below the API's limit, whatever the envelopes add
@@ -127,6 +127,11 @@ class Tally:
         before = f", {self.duplicates} had been published before" if self.duplicates else ""
         return f"{self.stored} {'event' if self.stored == 1 else 'events'} published{before}"
 
+    def how_to_go_on(self) -> str:
+        if not self.through:
+            return "Nothing is stored."
+        return f"All lines up to {self.through} are stored: go on with --skip {self.through}."
+
     def conclude(self) -> None:
         if not self.as_json:
             done(str(self))
@@ -149,7 +154,11 @@ def publish_lines(api: Api, lines: Lines, as_json: bool) -> None:
                     tally.add(batch, _send(client, batch))
                     step(batch.size, f"{tally.stored + tally.duplicates} events")
         except (UsageError, ClientError) as error:
-            raise _stopped(error, tally) from None
+            error.advice = f"{error.advice} {tally.how_to_go_on()}".strip()
+            raise
+        except KeyboardInterrupt:
+            note(f"Interrupted. {tally.how_to_go_on()}")
+            raise
     tally.conclude()
 
 
@@ -162,15 +171,3 @@ def _send(client: Client, batch: Batch) -> list[BatchItem]:
             raise
         line = batch.lines[int(part[1])]
         raise UsageError(f"Line {line}: {error.detail} ({'/'.join(part[2:])})") from None
-
-
-def _stopped(error: SurehookError, tally: Tally) -> SurehookError:
-    """The same error with what is stored and how to go on."""
-    if tally.through:
-        error.advice = (
-            f"{error.advice} All lines up to {tally.through} are stored: "
-            f"go on with --skip {tally.through}."
-        ).strip()
-    else:
-        error.advice = f"{error.advice} Nothing is stored.".strip()
-    return error

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from surehook.cli.connection import Api, through_api
+from surehook.cli.connection import Api, one_page, through_api
 from surehook.cli.delivery import delivery_filters
 from surehook.cli.output import as_lines_option, note, status, write_json
 
 if TYPE_CHECKING:
     from surehook.client.blocking import Client
-    from surehook.client.results import Delivery
+    from surehook.client.results import Delivery, DeliveryWithAttempts
 
 PAGE = 200
-NEW_MAX = 5 * PAGE  # more new deliveries than this in one turn are not all shown
+PAGES_MAX = 5  # more new deliveries than that in one turn are not all shown
 OLDER_PER_TURN = 10
 KNOWN_MAX = 10 * PAGE
 TRIES = 8
@@ -63,7 +63,7 @@ def tail(
 
 def _changes(watch: Watch, lines: int, interval: float) -> Iterator[Delivery]:
     first = watch.look()
-    yield from first[len(first) - lines :] if lines else ()
+    yield from first[max(0, len(first) - lines) :]
     while True:
         time.sleep(interval)
         yield from watch.look()
@@ -91,16 +91,22 @@ class Watch:
         return sorted(changed, key=lambda one: one.updated_at or one.created_at)
 
     def _page(self) -> list[Delivery]:
-        """The newest page, and on until what was known before."""
-        page: list[Delivery] = []
-        for one in self._client.deliveries.list(limit=PAGE, **self._filters):
-            if len(page) >= PAGE and (one.id <= self._newest or not self._newest):
-                break
-            if len(page) >= NEW_MAX:
-                note(f"More than {NEW_MAX} are new; some are left out.")
-                break
-            page.append(one)
-        return page
+        """The newest page, and further ones while all on it are new."""
+        from surehook.client.calls import list_deliveries
+
+        found: list[Delivery] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = one_page(
+                self._client, list_deliveries(limit=PAGE, cursor=cursor, **self._filters)
+            )
+            found += page.items
+            cursor = page.next
+            all_new = len(page.items) == PAGE and page.items[-1].id > self._newest
+            if cursor is None or not self._newest or not all_new:
+                return found
+        note(f"More than {len(found)} are new; the oldest of them are left out.")
+        return found
 
     def _older(self, seen: set[int]) -> list[Delivery]:
         """Some of those that are not done and no longer among the newest, in turn."""
@@ -119,7 +125,7 @@ class Watch:
         found: list[Delivery] = []
         for number in chosen:
             try:
-                found.append(self._client.deliveries.get(number))
+                found.append(_plain(self._client.deliveries.get(number)))
             except NotFound:
                 del self._known[number]
         return found
@@ -128,6 +134,13 @@ class Watch:
         """The oldest ids, so that a long look costs no more than a short one."""
         for number in sorted(self._known)[: max(0, len(self._known) - KNOWN_MAX)]:
             del self._known[number]
+
+
+def _plain(one: DeliveryWithAttempts) -> Delivery:
+    """As lists have it."""
+    from surehook.client.results import Delivery
+
+    return Delivery(**{name: getattr(one, name) for name in Delivery.__struct_fields__})
 
 
 def _state(one: Delivery) -> tuple[str, int]:
