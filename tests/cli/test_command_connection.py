@@ -15,7 +15,7 @@ import pytest
 
 from support.api import ADMIN_KEY
 from support.commands import Command, run_command
-from support.rows import a_saga
+from support.rows import a_dead_letter, a_saga
 from surehook.cli.connection import is_this_machine
 
 NOBODY = "http://127.0.0.1:1"
@@ -126,10 +126,11 @@ def test_only_loopback_is_this_machine(url: str, here: bool) -> None:
 # ── Terminals and shells ──────────────────────────────────────────────────────────────────────
 
 
-def at_terminal(arguments: list[str], env: Mapping[str, str]) -> str:
-    """What a person sees."""
+def at_terminal(arguments: list[str], env: Mapping[str, str], typed: str = "") -> str:
+    """What a person sees who types this."""
     terminal, side = pty.openpty()
     try:
+        os.write(terminal, typed.encode())
         subprocess.run(
             [sys.executable, "-m", "surehook", *arguments],
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", **env},
@@ -152,6 +153,16 @@ async def test_a_person_at_a_terminal_gets_a_table_with_colours(
     shown = await asyncio.to_thread(at_terminal, ["delivery", "list"], env)
     assert "next attempt" in shown and "───" in shown
     assert "\x1b[33mPending\x1b[0m" in shown
+
+
+async def test_a_person_is_asked_before_many_are_requeued(command: Command, owner: Any) -> None:
+    number = await a_dead_letter(owner)
+    env = {**command.env, "SUREHOOK_CONFIG": os.devnull}
+    arguments = ["dead-letter", "requeue", "--all"]
+    shown = await asyncio.to_thread(at_terminal, arguments, env, "y\n")
+    assert "Requeue 1 dead letters? [y/N]" in shown and "1 dead letters requeued" in shown
+    listed = (await command("dead-letter", "list", "--requeued", "--json")).json()
+    assert listed["id"] == number
 
 
 async def test_what_others_wrote_cannot_command_the_terminal(command: Command) -> None:

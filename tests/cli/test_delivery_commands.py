@@ -8,10 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from support.commands import Command
 from support.rows import a_dead_letter, a_job, a_saga, a_subscription, move_saga
+from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
+from surehook.client.calls import Call
+from surehook.client.results import Delivery, DeliveryWithAttempts, Page
 from surehook.states import SagaStatus
 
 
@@ -138,6 +143,59 @@ async def test_tail_begins_with_the_newest_and_shows_each_change_until_ctrl_c(
     process.send_signal(signal.SIGINT)
     _, said = await asyncio.wait_for(process.communicate(), 30)
     assert (process.returncode, said) == (0, b"")
+
+
+class CountedApi:
+    """Deliveries by id, all of them listed; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Delivery] = {}
+        self.pages = 0
+        self.asked: list[int] = []
+        self.deliveries = self
+
+    def put(self, *ids: int, status: str = "Pending") -> None:
+        now = datetime.now(UTC)
+        for number in ids:
+            self.rows[number] = DeliveryWithAttempts(
+                id=number, event_id=1, subscription_id=1, status=status, created_at=now
+            )
+
+    def _run(self, call: Call[Any]) -> Page[Delivery]:
+        self.pages += 1
+        cursor = parse_qs(urlsplit(call.target).query).get("cursor", [str(2**62)])[0]
+        older = [number for number in sorted(self.rows, reverse=True) if number < int(cursor)]
+        page = [self.rows[number] for number in older[:PAGE]]
+        return Page(items=page, next=str(page[-1].id) if len(older) > PAGE else None)
+
+    def get(self, number: int) -> Delivery:
+        self.asked.append(number)
+        return self.rows[number]
+
+
+def test_a_turn_of_tail_asks_a_bounded_number_of_times() -> None:
+    api = CountedApi()
+    watch = Watch(api, {})  # type: ignore[arg-type]
+    api.put(*range(1, 1001))
+    assert len(watch.look()) == PAGE and api.pages == 1  # the first look: a page, no history
+
+    api.put(*range(1001, 1500))  # all of them are new: pages until what was known
+    assert len(watch.look()) == 499 and api.pages == 1 + 3
+    api.put(*range(1500, 5000))
+    assert len(watch.look()) == PAGES_MAX * PAGE and api.pages == 1 + 3 + PAGES_MAX
+    assert len(api.asked) == 2 * OLDER_PER_TURN
+
+
+def test_tail_sees_old_deliveries_end_that_are_no_longer_on_the_newest_page() -> None:
+    api = CountedApi()
+    watch = Watch(api, {})  # type: ignore[arg-type]
+    api.put(*range(1, 16))
+    watch.look()
+    api.put(*range(16, 16 + PAGE), status="Completed")
+    watch.look()
+    api.put(*range(1, 16), status="DeadLettered")
+    seen = [one.id for _ in range(4) for one in watch.look()]
+    assert sorted(seen) == list(range(1, 16))
 
 
 async def test_tail_for_people_is_one_line_per_change(command: Command, owner: Any) -> None:

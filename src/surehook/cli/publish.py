@@ -30,7 +30,9 @@ sent again without being stored twice.
 @click.option("--tenant", help="Whose event it is.")
 @click.option("--external-id", help="Your own id of it: the same one again is stored once.")
 @click.option("--ndjson", is_flag=True, help="Many events, one per line of --file or -.")
-@click.option("--skip", default=0, type=click.IntRange(0), help="Leave out so many lines first.")
+@click.option(
+    "--skip", default=0, type=click.IntRange(0), metavar="N", help="Leave out the first N lines."
+)
 @as_json_option
 @through_api
 def publish(
