@@ -151,7 +151,7 @@ async def test_a_person_at_a_terminal_gets_a_table_with_colours(
     await a_saga(owner)
     env = {**command.env, "SUREHOOK_CONFIG": os.devnull}
     shown = await asyncio.to_thread(at_terminal, ["delivery", "list"], env)
-    assert "next attempt" in shown and "───" in shown
+    assert "attempts" in shown and "───" in shown
     assert "\x1b[33mPending\x1b[0m" in shown
 
 

@@ -28,6 +28,8 @@ NOTHING = "-"
 PAGE_MAX = 200
 # Fields that an answer has only where they are due: absent is not the same as null.
 SOMETIMES = frozenset({"secret", "public_key", "key", "payload", "error"})
+# Columns that may take several lines where the terminal is too narrow.
+LONG = frozenset({"callback url", "description", "name", "scopes", "external id", "worker"})
 GOOD, WAITING, BAD = "green", "yellow", "red"
 _COLOURS = {
     "Completed": GOOD,
@@ -106,12 +108,13 @@ def safe(text: str) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "none") -> None:
     """A table with these headings; `empty` is noted if there is no row."""
-    cells = [[shown(value) for value in row] for row in rows]
-    if not cells:
+    rows = list(rows)
+    if not rows:
         note(empty)
     elif at_terminal():
-        _rich_table(columns, cells)
+        _rich_table(columns, [[_brief(value) for value in row] for row in rows])
     else:
+        cells = [[shown(value) for value in row] for row in rows]
         _plain_table([[name.replace(" ", "_").upper() for name in columns], *cells])
 
 
@@ -122,22 +125,36 @@ def _plain_table(rows: Sequence[Sequence[str]]) -> None:
         click.echo(line.rstrip())
 
 
+def _brief(value: object) -> str:
+    """As `shown`, but of today's times only the clock: a terminal is narrow."""
+    if not isinstance(value, datetime):
+        return shown(value)
+    here = value.astimezone()
+    today = here.date() == datetime.now().astimezone().date()
+    return f"{here:%H:%M:%S}" if today else f"{here:%Y-%m-%d %H:%M}"
+
+
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-    for number, name in enumerate(columns):
-        values = {row[number] for row in rows} - {NOTHING}
-        numeric = bool(values) and all(value.isdigit() for value in values)
-        narrow = name in ("id", "status", "event", "subscription", "delivery", "active", "verified")
+    grid = Table(
+        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False
+    )
+    # A column without any value only takes room from the others.
+    kept = [number for number in range(len(columns)) if any(r[number] != NOTHING for r in rows)]
+    for number in kept:
+        numeric = all(row[number].isdigit() or row[number] == NOTHING for row in rows)
         grid.add_column(
-            name, justify="right" if numeric else "left", no_wrap=narrow, overflow="fold"
+            columns[number],
+            justify="right" if numeric else "left",
+            no_wrap=columns[number] not in LONG,
+            overflow="fold",
         )
     for row in rows:
-        grid.add_row(*(Text(cell, style=_style(cell)) for cell in row))
+        grid.add_row(*(Text(row[number], style=_style(row[number])) for number in kept))
     Console(highlight=False).print(grid)
 
 
