@@ -156,6 +156,7 @@ class Process:
             SenderSettings(
                 allow_networks=tuple(str(network) for network in self._config.allow_networks),
                 ca_file=str(ca_file) if ca_file else None,
+                proxy=self._config.optional_text("delivery.proxy"),
                 # All slots may be busy with one host: closing and reopening its connections
                 # would cost ten times as much as the requests.
                 pool=PoolLimits(per_origin=slots, total=max(2048, 2 * slots)),

@@ -22,7 +22,7 @@ from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.orchestrator import PERMANENT, Orchestrator, fair_shares, split
-from surehook.records import SubscriptionId, WaitingSubscription
+from surehook.records import SagaId, SubscriptionId, WaitingSubscription
 from surehook.retry import Policy
 from surehook.states import Attempt, JobResult, JobStatus, SagaStatus, decide
 from surehook.store.logins import Place
@@ -244,7 +244,7 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
     )
     before = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
     store = OrchestratorStore(await open_store("orchestrator"))
-    applied = {r.saga_id: r for r in await store.apply_results(0, ids, policy, PERMANENT)}
+    applied = {int(r.saga_id): r for r in await store.apply_results(0, ids, policy, PERMANENT)}
     after = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
     for saga_id, case in zip(ids, cases, strict=True):
         subscription, status, count, job, code, retry_after = case
@@ -260,8 +260,9 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
         if change is None:
             assert row == old and saga_id not in applied, case
             continue
-        assert row["status"] == change.target == applied[saga_id].status, case
-        assert row["attempt_count"] == change.attempt_count == applied[saga_id].attempt_count, case
+        assert row["status"] == change.target == applied[SagaId(saga_id)].status, case
+        counted = applied[SagaId(saga_id)].attempt_count
+        assert row["attempt_count"] == change.attempt_count == counted, case
         assert row["final_error_code"] == (change.final_error_code or "BEFORE"), case
         if change.target is SagaStatus.PENDING_RETRY:
             delay = (row["next_attempt_at"] - row["updated_at"]).total_seconds()

@@ -559,9 +559,10 @@ async def test_secrets_that_cannot_be_used_fail_their_own_jobs_only(
     rows = await owner.fetch(
         "SELECT subscription_id, status, error_code FROM webhook_delivery_jobs"
     )
-    assert Counter(tuple(row) for row in rows) == {
-        **{(sub, "Failed", "SECRET_UNAVAILABLE"): 2 for sub in (none, odd, foreign, headers)},
-        (good, "Completed", None): 2,
+    found = Counter((row[0], row[1], row[2]) for row in rows)
+    assert found.pop((good, "Completed", None)) == 2
+    assert found == {
+        (sub, "Failed", "SECRET_UNAVAILABLE"): 2 for sub in (none, odd, foreign, headers)
     }
     assert len(sender.requests) == 2
 

@@ -148,6 +148,8 @@ class _Visit:
         for one in node.expressions:
             if isinstance(one, exp.Star) and not scope.tables:  # of derived rows only: harmless
                 columns |= frozenset().union(*scope.derived.values())
+            elif one.is_star and getattr(one, "table", "") in scope.derived:  # the same: given.*
+                columns |= scope.derived[one.table]
             else:
                 self._expressions(one, names, scope)
         self._conditions(node, joins, names, scope)

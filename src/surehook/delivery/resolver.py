@@ -3,12 +3,12 @@
 Reads   the system's resolver configuration and hosts file, the network (DNS)
 Writes  its own cache
 
-One dead name server must delay only the names it serves. So lookups are sockets of the event loop
-(a thread of c-ares's own would wait for the interpreter's lock once per answer); there is at most
-one lookup per host at a time, shared by all who ask; answers and failures are remembered for a
-while; waiting ends with the caller's deadline or LOOKUP_SECONDS, whichever is first. IPv4 and IPv6
-are asked for separately: when one has answered the other gets a moment more, no longer. Search
-domains and $HOSTALIASES are ignored: a callback URL names its host in full.
+One dead name server must delay only the names it serves. So lookups are sockets of the event loop;
+there is at most one lookup per host at a time, shared by all who ask; answers and failures are
+remembered for a while; waiting ends with the caller's deadline or LOOKUP_SECONDS after the question
+was asked, whichever is first. IPv4 and IPv6 are asked for separately: when one has answered the
+other gets a moment more, no longer. Search domains and $HOSTALIASES are ignored: a callback URL
+names its host in full.
 
 An address that is returned here is not yet safe to dial; the guard decides at each connection.
 """

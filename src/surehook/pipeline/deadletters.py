@@ -1,7 +1,7 @@
 """Dead letters: dead sagas are written down, and on request begin anew as another saga.
 
 Role    dead_letter_operator
-Reads   webhook_delivery_sagas, events, subscriptions, dead_letters
+Reads   webhook_delivery_sagas, webhook_delivery_jobs, events, subscriptions, dead_letters
 Writes  INSERT dead_letters, INSERT webhook_delivery_sagas, dead_letter_cursor
 Never   changes or deletes a saga, an event or a subscription
 
@@ -111,10 +111,13 @@ class DeadLetters(Component):
                 "dead_letter.written",
                 correlation_id=correlation_id(letter.event_id),
                 saga_id=letter.saga_id,
+                job_id=letter.job_id,
                 delivery_status=SagaStatus.DEAD_LETTERED,
                 dead_letter_id=letter.dead_letter_id,
                 subscription_id=letter.subscription_id,
                 error_code=letter.final_error_code,
+                lease_expiration=letter.lease_expiration,
+                worker_id=letter.worker_id,
             )
 
 

@@ -129,7 +129,7 @@ class Orchestrator(Component):
         if looking or (hidden and created < room):
             bucket.look_due = now + LOOK_SECONDS
             created += await self._look_around(bucket, room - created)
-        return 0 if created else BLOCKED_SECONDS
+        return 0 if created >= room else BLOCKED_SECONDS
 
     async def _room(self, bucket: _Bucket) -> int:
         """How many jobs may be created now."""

@@ -30,6 +30,7 @@ from surehook.records import JobReport, LeasedJob, correlation_id
 from surehook.states import JobStatus, SagaStatus
 from surehook.store.postgres.worker import WorkerStore
 
+POLL_FAST_SECONDS = 0.01  # while there is work
 POLL_SECONDS = 0.05
 IDLE_POLL_SECONDS = 0.25
 IDLE_AFTER = 40
@@ -91,7 +92,9 @@ class Worker(Component):
         self._lease_seconds = lease_seconds
         self._under_way: set[asyncio.Task[None]] = set()
         self._bytes = 0
-        self._results: dict[int, list[JobReport]] = {bucket: [] for bucket in buckets}
+        self._results: dict[int, list[tuple[_Lease, JobReport]]] = {
+            bucket: [] for bucket in buckets
+        }
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushes: set[asyncio.Task[None]] = set()
         self._in_vain = 0
@@ -117,7 +120,7 @@ class Worker(Component):
         leased = await self._lease(free, room)
         if leased:
             self._in_vain = 0
-            return 0
+            return 0 if leased >= free else POLL_FAST_SECONDS
         self._in_vain += 1
         return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
 
@@ -234,17 +237,16 @@ class Worker(Component):
         job = lease.job
         self._report(lease, outcome)
         results = self._results[lease.bucket]
-        results.append(
-            JobReport(
-                job.job_id,
-                JobStatus.COMPLETED if outcome.delivered else JobStatus.FAILED,
-                outcome.response_status,
-                outcome.error_code,
-                outcome.retry_after_seconds,
-                outcome.excerpt,
-                lease.token,
-            )
+        report = JobReport(
+            job.job_id,
+            JobStatus.COMPLETED if outcome.delivered else JobStatus.FAILED,
+            outcome.response_status,
+            outcome.error_code,
+            outcome.retry_after_seconds,
+            outcome.excerpt,
+            lease.token,
         )
+        results.append((lease, report))
         if len(results) >= RESULT_BATCH or len(self._under_way) <= 1:
             self._flush(lease.bucket)
         elif self._flush_due is None:
@@ -258,8 +260,8 @@ class Worker(Component):
 
     def _flush(self, bucket: int) -> None:
         if self._results[bucket]:
-            reports, self._results[bucket] = self._results[bucket], []
-            task = asyncio.get_running_loop().create_task(self._write(bucket, reports))
+            results, self._results[bucket] = self._results[bucket], []
+            task = asyncio.get_running_loop().create_task(self._write(bucket, results))
             self._flushes.add(task)
             task.add_done_callback(self._flushes.discard)
 
@@ -268,9 +270,10 @@ class Worker(Component):
         while self._flushes:
             await asyncio.gather(*self._flushes)
 
-    async def _write(self, bucket: int, reports: list[JobReport]) -> None:
+    async def _write(self, bucket: int, results: list[tuple[_Lease, JobReport]]) -> None:
         """Until it is written: a result is worth more than the wait. Expired leases are settled
         by the cleaner meanwhile, and a success is taken even then."""
+        reports = [report for _, report in results]
         pause = 0.1
         while True:
             try:
@@ -284,12 +287,16 @@ class Worker(Component):
         self._hints.tell(Channel.RESULTS, bucket, (saga_id for _, saga_id in written))
         if len(written) < len(reports):
             known = {job_id for job_id, _ in written}
-            for report in reports:
+            for lease, report in results:
                 if report.job_id not in known:
                     observe.emit(
                         "result.refused",
+                        correlation_id=correlation_id(lease.job.event_id),
+                        saga_id=lease.job.saga_id,
                         job_id=report.job_id,
+                        delivery_status=SagaStatus.IN_PROGRESS,
                         error_code=report.error_code,
+                        lease_expiration=lease.job.lease_until,
                         worker_id=self._worker_id,
                     )
 

@@ -28,18 +28,29 @@ ORDER BY s.updated_at, s.id LIMIT :count;
 
 -- name: write_dead_letters :many
 -- The saga never changes again, so this may be repeated; the unique saga_id keeps the first row.
-INSERT INTO dead_letters
-    (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
-SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
-FROM (
-    SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
-) AS given
-JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
-    AND (s.status = 'DeadLettered') IS TRUE
-JOIN events e ON e.id = s.event_id AND e.bucket = given.bucket
-ORDER BY s.id
-ON CONFLICT DO NOTHING
-RETURNING id, saga_id, event_id, subscription_id, final_error_code;
+-- Who made the last attempt is told too, for the log.
+WITH written AS (
+    INSERT INTO dead_letters
+        (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
+    SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
+    FROM (
+        SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+    ) AS given
+    JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
+        AND (s.status = 'DeadLettered') IS TRUE
+    JOIN events e ON e.id = s.event_id AND e.bucket = given.bucket
+    ORDER BY s.id
+    ON CONFLICT DO NOTHING
+    RETURNING id, saga_id, event_id, subscription_id, final_error_code, bucket
+)
+SELECT w.id, w.saga_id, w.event_id, w.subscription_id, w.final_error_code,
+    last.id AS job_id, last.worker_id, last.lease_until
+FROM written w
+LEFT JOIN LATERAL (
+    SELECT id, worker_id, lease_until FROM webhook_delivery_jobs j
+    WHERE j.saga_id = w.saga_id AND j.bucket = :bucket
+    ORDER BY j.attempt_at DESC LIMIT 1
+) AS last ON true;
 
 -- name: find_dead_letters :many
 -- What a requeue by filter would take: not requeued yet, oldest first.

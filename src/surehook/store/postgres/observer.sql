@@ -126,7 +126,8 @@ WITH looked_at AS MATERIALIZED (
       AND (:created_until::timestamptz IS NULL OR created_at < :created_until)
     ORDER BY created_at DESC, id DESC LIMIT :look
 ), page AS (
-    SELECT * FROM looked_at WHERE :tenant::varchar IS NULL OR tenant = :tenant
+    SELECT id, event_type, tenant, external_id, created_at FROM looked_at
+    WHERE :tenant::varchar IS NULL OR tenant = :tenant
     ORDER BY created_at DESC, id DESC LIMIT :count
 ), ends AS (
     SELECT (SELECT count(*) FROM looked_at) AS looked, last.created_at, last.id
@@ -152,7 +153,9 @@ WITH looked_at AS MATERIALIZED (
       AND (:status::saga_status IS NULL OR status = :status)
     ORDER BY id DESC LIMIT :look
 ), page AS (
-    SELECT g.* FROM looked_at g
+    SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
+        g.final_error_code, g.requeued_from, g.created_at, g.updated_at
+    FROM looked_at g
     JOIN subscriptions s ON s.id = g.subscription_id
     WHERE (:tenant::varchar IS NULL OR s.tenant = :tenant)
       AND (:subscription_id::bigint IS NULL OR g.subscription_id = :subscription_id)
@@ -191,7 +194,9 @@ WITH looked_at AS MATERIALIZED (
     FROM dead_letters WHERE id < :before_id
     ORDER BY id DESC LIMIT :look
 ), page AS (
-    SELECT d.*, n.id AS requeued_as FROM looked_at d
+    SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.failed_at,
+        n.id AS requeued_as
+    FROM looked_at d
     JOIN subscriptions s ON s.id = d.subscription_id
     LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
         AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id

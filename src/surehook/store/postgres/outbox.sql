@@ -2,7 +2,8 @@
 
 -- name: insert_event :none
 -- No RETURNING and no named conflict target: both would need the right to read. The casts keep
--- every driver from guessing a type or running its own JSON encoder.
+-- every driver from guessing a type (or running its own JSON encoder). The bucket comes of the
+-- key's hash.
 INSERT INTO events (event_type, payload, tenant, external_id, bucket)
 VALUES (
     CAST(:event_type AS varchar), CAST(CAST(:payload AS text) AS json), CAST(:tenant AS varchar),

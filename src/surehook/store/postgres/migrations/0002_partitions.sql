@@ -30,8 +30,9 @@ BEGIN
 END
 $$;
 
--- The bucket of an event, from a hash of its key that the writer computes: the number of buckets
--- is fixed here, so that an application which may only insert need not know it. It is inlined.
+-- The bucket of an event, from a hash of its key that the writer computes: the number of buckets is
+-- fixed here, so that an application which may only insert need not know it. Inlined: it costs
+-- nothing.
 CREATE FUNCTION surehook_bucket(hash bigint) RETURNS smallint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT (hash % :buckets)::smallint';
