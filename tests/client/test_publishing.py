@@ -239,16 +239,15 @@ async def test_a_kept_connection_that_was_closed_is_not_used_again(
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
 def test_an_async_client_may_be_used_in_one_loop_after_the_other(api: ScriptedApi) -> None:
-    client = AsyncClient(api.url, KEY, retry=ONCE)
-
-    async def twice() -> None:
+    async def twice(client: AsyncClient) -> None:
         await client.publish("a", 1)
         await client.publish("a", 2)
 
-    asyncio.run(twice())
-    asyncio.run(twice())
+    client = AsyncClient(api.url, KEY, retry=ONCE)
+    asyncio.run(twice(client))
+    asyncio.run(twice(client))
     assert (len(api.events), api.connections) == (4, 2)
-    del client, twice
+    del client
     gc.collect()  # the complaint belongs here, not into the next test
 
 
