@@ -18,9 +18,11 @@ SET swept_until = :swept_until,
 WHERE bucket = :bucket;
 
 -- name: dead_sagas :many
--- One page of dead sagas in order of death, each with whether it is written down.
-SELECT s.updated_at, s.id, EXISTS (
-    SELECT 1 FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket) AS written
+-- One page of dead sagas in order of death, each with whether it is written down: a probe per
+-- saga (EXISTS would read all dead letters into a hash table instead).
+SELECT s.updated_at, s.id, (
+    SELECT d.id FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket
+) IS NOT NULL AS written
 FROM webhook_delivery_sagas s
 WHERE s.bucket = :bucket AND s.status = 'DeadLettered'
   AND (s.updated_at, s.id) > (:after, :after_id)
@@ -32,9 +34,11 @@ ORDER BY s.updated_at, s.id LIMIT :count;
 WITH written AS (
     INSERT INTO dead_letters
         (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
-    SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
+    SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload,
+        s.bucket
     FROM (
-        SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+        SELECT id, :bucket::smallint AS bucket
+        FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
     ) AS given
     JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
         AND (s.status = 'DeadLettered') IS TRUE
