@@ -274,6 +274,7 @@ class Server(Component):
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, int(port)))
+            self._socket.listen(BACKLOG)  # who comes before the loops run waits a moment
         except OSError as error:
             self._socket.close()
             raise Unreachable(
