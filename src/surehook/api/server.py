@@ -265,6 +265,10 @@ class Server(Component):
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def accepting(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
     def bind(self) -> None:
         """Take the address; Unreachable if that cannot be."""
         host, _, port = self._listen.rpartition(":")
