@@ -22,6 +22,7 @@ import ssl
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -68,9 +69,10 @@ def serve(pipe: Pipe, authority: tuple[bytes, bytes], delay: float) -> None:
 
 
 async def _serve(pipe: Pipe, delay: float) -> None:
-    async with Receiver(record=False) as receiver:
+    async with Receiver(record=False) as receiver, NameServer(ttl=300) as names:
         receiver.script("/slow", Answer(delay=delay))
-        pipe.send(receiver.port)
+        names.answer_everything(["127.0.0.1"])
+        pipe.send((receiver.port, names.address))
         await asyncio.get_running_loop().run_in_executor(None, _until_told, pipe)
         pipe.send((receiver.count, receiver.connections))
 
@@ -94,7 +96,9 @@ class Receivers:
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
-        self.ports: list[int] = [pipe.recv() for pipe in self.pipes]
+        told = [pipe.recv() for pipe in self.pipes]
+        self.ports: list[int] = [port for port, _ in told]
+        self.name_servers: list[str] = [address for _, address in told]
 
     def stop(self) -> tuple[int, int]:
         """Requests and connections that arrived."""
@@ -195,49 +199,40 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-async def many_endpoints(port: int, count: int) -> dict[str, float]:
+async def many_endpoints(port: int, name_server: str, count: int) -> dict[str, float]:
     """So many endpoints, each with a name of its own, all in flight at once, then all idle."""
-    async with NameServer(ttl=300) as names:
-        names.answer_everything(["127.0.0.1"])
-        sender = HttpsSender(
-            SenderSettings(
-                allow_networks=LOOPBACK,
-                ca_file=str(certificates.ca_file()),
-                name_servers=(names.address,),
-                pool=PoolLimits(total=count, idle_seconds=300),
-            )
+    sender = HttpsSender(
+        SenderSettings(
+            allow_networks=LOOPBACK,
+            ca_file=str(certificates.ca_file()),
+            name_servers=(name_server,),
+            pool=PoolLimits(total=count, idle_seconds=300),
         )
-        await sender.start()
-        signer = parse_secret(new_shared_secret().reveal())
-        gc.collect()
-        before, begin, cpu = resident_mb(), time.perf_counter(), time.process_time()
-        outcomes = await asyncio.gather(
-            *(
-                sender.send(
-                    Request(
-                        f"https://e{number}.example.test:{port}/slow",
-                        BODY,
-                        headers_for(signer, number),
-                        60.0,
-                    )
-                )
-                for number in range(count)
-            )
-        )
-        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        idle = sender.idle_connections
-        gc.collect()
-        growth = resident_mb() - before
-        await sender.close()
-    delivered = sum(outcome.delivered for outcome in outcomes)
+    )
+    await sender.start()
+    signer = parse_secret(new_shared_secret().reveal())
+
+    def request(number: int) -> Request:
+        url = f"https://e{number}.example.test:{port}/slow"
+        return Request(url, BODY, headers_for(signer, number), 60.0)
+
+    gc.collect()
+    before, begin, cpu = resident_mb(), time.perf_counter(), time.process_time()
+    outcomes = await asyncio.gather(*(sender.send(request(number)) for number in range(count)))
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    idle = sender.idle_connections
+    gc.collect()
+    growth = resident_mb() - before
+    await sender.close()
+    results = Counter(str(outcome.error_code or "delivered") for outcome in outcomes)
     print(
-        f"{count} endpoints at once         {delivered} delivered in {seconds:.1f} s, "
+        f"{count} endpoints at once        {dict(results)} in {seconds:.1f} s, "
         f"{cpu * 1e6 / count:.0f} µs CPU each, {idle} kept, "
         f"{growth * 1000 / max(1, idle):.0f} kB per idle endpoint",
         file=sys.stderr,
     )
     return {
-        "delivered": delivered,
+        "delivered": results["delivered"],
         "seconds": seconds,
         "cpu_us": cpu * 1e6 / count,
         "idle": idle,
@@ -267,9 +262,12 @@ def main() -> None:
     receivers.stop()
 
     count = int(2_000 * max(scale, 0.5))
-    receivers = Receivers(delay=8.0)
-    figures["many"] = uvloop.run(many_endpoints(receivers.ports[0], count))
+    receivers, elsewhere = Receivers(delay=8.0), Receivers()
+    figures["many"] = uvloop.run(
+        many_endpoints(receivers.ports[0], elsewhere.name_servers[0], count)
+    )
     arrived, opened = receivers.stop()
+    elsewhere.stop()
     figures["many"] |= {"arrived": arrived, "connections": opened}
     if options.json:
         print(json.dumps(figures))

@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 the answer is no, 2 wrong use, 3 unreachable, 70 a bug, 13
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -20,7 +19,6 @@ def run(arguments: list[str]) -> int:
     """Do what the arguments say; the exit code."""
     try:
         result = surehook.main(arguments, prog_name="surehook", standalone_mode=False)
-        sys.stdout.flush()
     except SurehookError as error:
         complain(error)
         return error.exit_code
@@ -29,9 +27,6 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return result if isinstance(result, int) else 0
 
 

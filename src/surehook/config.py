@@ -143,6 +143,13 @@ def address(value: object) -> str:
     return text(value)
 
 
+def proxy(value: object) -> str:
+    parts = urlsplit(text(value))
+    if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
+        raise ValueError("a URL such as http://proxy.example.com:3128")
+    return text(value)
+
+
 def at_least(length: int) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if not isinstance(value, str) or len(value) < length:
@@ -282,6 +289,21 @@ SETTINGS: tuple[Setting, ...] = (
         "More certificate authorities to trust, beside the system's.",
         env="SUREHOOK_CA_FILE",
         example='"/etc/ssl/private-ca.pem"',
+    ),
+    Setting(
+        "delivery.proxy",
+        None,
+        proxy,
+        "An egress proxy that all deliveries go through (HTTP CONNECT). Proxy variables of the "
+        "environment are never used.",
+        secret=True,
+        example='"http://proxy.example.com:3128"',
+    ),
+    Setting(
+        "delivery.secret_overlap",
+        86400.0,
+        duration(0, 30 * _SECONDS_DAY),
+        "How long old secrets go on signing after a rotation, unless the call says otherwise.",
     ),
     Setting(
         "delivery.encryption_key",

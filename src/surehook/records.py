@@ -137,6 +137,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
     event_id: EventId
     subscription_id: SubscriptionId
     final_error_code: str | None
+    job_id: JobId | None  # its last attempt
+    worker_id: str | None
+    lease_expiration: datetime | None
 
 
 class Requeued(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ async def _killed_and_started_again(
             child = start(["whole", str(EVENTS)], armed)
 
             async def dead_or_all_dead_letters() -> bool:
-                return child.ended or await owner.fetchval(FIRST_DEATHS) == EVENTS + 1
+                return child.ended or bool(await owner.fetchval(FIRST_DEATHS) == EVENTS + 1)
 
             await until(dead_or_all_dead_letters)
             await child.started(len(ALL))

@@ -180,11 +180,15 @@ async def test_the_next_attempt_never_goes_back_in_time(owner: Any) -> None:
     assert await refusal(owner, change, saga_id, later) is None
 
 
-async def test_a_retry_is_a_new_attempt_with_a_later_time(owner: Any) -> None:
-    """The same time again would make the finished job the job of the next attempt too."""
+async def test_an_attempt_never_moves_back_in_time(owner: Any) -> None:
+    """A move by status alone is permitted; that a retry gets a later time is the statement's."""
     saga_id = await a_saga(owner, status=SagaStatus.IN_PROGRESS)
-    same = "UPDATE webhook_delivery_sagas SET status = 'PendingRetry' WHERE id = $1"
-    assert await refusal(owner, same, saga_id) == REFUSED_MOVE
+    back = (
+        "UPDATE webhook_delivery_sagas SET status = 'PendingRetry', "
+        "next_attempt_at = next_attempt_at - interval '1 second' WHERE id = $1"
+    )
+    assert await refusal(owner, back, saga_id) == REFUSED_MOVE
+    assert await refusal(owner, back.replace(" - interval '1 second'", ""), saga_id) is None
 
 
 async def test_starting_a_saga_keeps_its_attempt(owner: Any) -> None:

@@ -1,6 +1,9 @@
 """What a child process of a test runs; configured by its environment, like the program.
 
     python -m support.child serve router,orchestrator       components, until SIGTERM
+    python -m support.child poisoned worker                 … that die of a payload with "poison"
+    python -m support.child publish 40                      40 events handed in, then it ends
+    python -m support.child requeue 7                       one dead letter requeued
     python -m support.child whole 40                        everything, and 40 events handed in
 
 `whole` requeues every dead letter when it gets SIGUSR1.
@@ -16,8 +19,11 @@ import uvloop
 
 from support.pipeline import ALL
 from surehook.config import Config, load
+from surehook.delivery import Outcome, Request
+from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.observe import crashpoints, log
 from surehook.pipeline.deadletters import Requeue
+from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import NewEvent
 from surehook.serve import Process, serve
@@ -25,6 +31,45 @@ from surehook.store import open_database
 from surehook.store.logins import Place
 from surehook.store.postgres.deadletters import DeadLetterStore, Filter
 from surehook.store.postgres.ingest import IngestStore
+
+
+class PoisonedSender(HttpsSender):
+    """Some payloads kill whoever sends them."""
+
+    async def send(self, request: Request) -> Outcome:
+        if b"poison" in request.body:
+            await crashpoints.kill()
+        return await super().send(request)
+
+
+async def poisoned(config: Config, place: Place, names: list[str]) -> None:
+    settings = SenderSettings(
+        allow_networks=tuple(map(str, config.allow_networks)),
+        ca_file=str(config.optional_path("delivery.ca_file")),
+    )
+    process = Process(config, place, lambda: PoisonedSender(settings))
+    await process.open(names)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.stop)
+    await process.run()
+
+
+def orders(count: int) -> list[NewEvent]:
+    return [NewEvent("order.paid", f'{{"n": {n}}}', external_id=str(n)) for n in range(count)]
+
+
+async def publish(config: Config, place: Place, count: int) -> None:
+    database = await open_database(config, place, "ingest")
+    hints = Hints()
+    hints.send_outward(database.notify)
+    await Ingest(IngestStore(database), hints, database.buckets).publish_all(orders(count))
+    await database.close()
+
+
+async def requeue_one(config: Config, place: Place, letter: int) -> None:
+    database = await open_database(config, place, "deadletters")
+    store = DeadLetterStore(database)
+    await Requeue(store, Hints(), range(database.buckets)).by_id([letter])
+    await database.close()
 
 
 async def whole(config: Config, place: Place, count: int) -> None:
@@ -43,8 +88,7 @@ async def whole(config: Config, place: Place, count: int) -> None:
 
     loop.add_signal_handler(signal.SIGTERM, process.stop)
     loop.add_signal_handler(signal.SIGUSR1, lambda: do(requeue.matching(Filter(), 10_000)))
-    events = [NewEvent("order.paid", f'{{"n": {n}}}', external_id=str(n)) for n in range(count)]
-    do(ingest.publish_all(events))
+    do(ingest.publish_all(orders(count)))
     await process.run()
     await asyncio.gather(*tasks)
     await database.close()
@@ -60,6 +104,12 @@ def main(mode: str, what: str) -> None:
     )
     if mode == "serve":
         uvloop.run(serve(config, place, what.split(",")))
+    elif mode == "poisoned":
+        uvloop.run(poisoned(config, place, what.split(",")))
+    elif mode == "publish":
+        uvloop.run(publish(config, place, int(what)))
+    elif mode == "requeue":
+        uvloop.run(requeue_one(config, place, int(what)))
     else:
         uvloop.run(whole(config, place, int(what)))
 

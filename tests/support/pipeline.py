@@ -15,7 +15,7 @@ from support import OpenStore
 from surehook import observe
 from surehook.check import check
 from surehook.config import Config
-from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery import ErrorCode, Outcome, Request, Sender
 from surehook.serve import Process
 from surehook.store.logins import Place
 from surehook.store.postgres.observer import ObserverStore
@@ -65,11 +65,16 @@ async def running(
     config: Config,
     place: Place,
     names: Sequence[str] = ALL,
-    sender: FakeSender | None = None,
+    sender: Sender | None = None,
+    *,
+    https: bool = False,
 ) -> AsyncIterator[Process]:
-    """These components at work in this process until the block ends; then they drain."""
-    sender = sender or FakeSender()
-    process = Process(config, place, lambda: sender)
+    """These components at work in this process until the block ends; then they drain.
+
+    They send by `sender`, else to nobody; with `https` for real.
+    """
+    fake = sender or FakeSender()
+    process = Process(config, place, None if https else lambda: fake)
     await process.open(names)
     work = asyncio.get_running_loop().create_task(process.run())
     try:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TypeVar
 
 import msgspec
 import uvloop
 
 from support import certificates
-from surehook.delivery import Request
+from surehook.delivery import Request, client
 from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.delivery.dialer import tls_context
 
 T = TypeVar("T")
+# Reading the system's authorities takes 40 ms, and hundreds of tests make a sender each.
+vars(client)["tls_context"] = cache(tls_context)
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 
 

@@ -34,6 +34,7 @@ BUCKETS = (1, 4)  # one template each
 ROLE_SECRET = "a role secret for tests only"
 ENCRYPTION_KEY = "5e" * 32
 PREFIX = "surehook-tests-"
+PRIVATE_PREFIX = "surehook-private-"  # one test's own; never taken for what a run left behind
 # Durability is what the embedded server's own tests are about; here speed is.
 SETTINGS = {"fsync": "off", "autovacuum": "off", "shared_buffers": "64MB", "max_wal_size": "256MB"}
 
@@ -77,7 +78,7 @@ def wanted() -> list[str]:
     return ["system", "wheel"] if system else ["wheel"]
 
 
-def _home() -> Path:
+def home() -> Path:
     """In memory where there is room: copying a database is then seven times as fast."""
     memory = Path("/dev/shm")
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 2**30:
@@ -90,7 +91,7 @@ class Run:
 
     def __init__(self) -> None:
         _remove_stale_directories()
-        self.directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_home()))
+        self.directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home()))
         self.directory.chmod(0o711)  # as root the server runs under another account
         self._alive = os.open(self.directory, os.O_RDONLY)
         fcntl.flock(self._alive, fcntl.LOCK_SH)
@@ -146,7 +147,7 @@ def found(directory: Path, kind: str) -> Server:
 
 def _remove_stale_directories() -> None:
     """What a run left behind that was killed before it could clean up."""
-    for directory in _home().glob(f"{PREFIX}*"):
+    for directory in home().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError), _exclusively(directory):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -159,6 +160,23 @@ def _exclusively(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def private_server(kind: str) -> Iterator[Server]:
+    """A new server of one test's own, for what concerns a server as a whole."""
+    with private_directory() as directory:
+        data, binaries = directory / "data", available()[kind]
+        with EmbeddedServer(data, binaries=binaries, settings=SETTINGS) as server:
+            yield Server(kind, server.url, str(server.binaries), server.version)
+
+
+@contextmanager
+def private_directory() -> Iterator[Path]:
+    """A directory that the server's account can reach."""
+    with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=home()) as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
 
 
 # ── Databases ─────────────────────────────────────────────────────────────────────────────────

@@ -144,10 +144,15 @@ class _Visit:
     def _select(self, node: exp.Select, names: Names, outer: Scope | None) -> frozenset[str]:
         scope = Scope({}, {}, outer)
         joins = self._sources(node, names, scope)
-        for one in node.expressions:
-            self._expressions(one, names, scope)
-        self._conditions(node, joins, names, scope)
         columns = frozenset(one.alias_or_name for one in node.expressions)
+        for one in node.expressions:
+            if isinstance(one, exp.Star) and not scope.tables:  # of derived rows only: harmless
+                columns |= frozenset().union(*scope.derived.values())
+            elif one.is_star and getattr(one, "table", "") in scope.derived:  # the same: given.*
+                columns |= scope.derived[one.table]
+            else:
+                self._expressions(one, names, scope)
+        self._conditions(node, joins, names, scope)
         scope.outputs = columns  # seen by what follows, not by what stands before
         for part in ("group", "having", "order", "limit", "offset", "distinct", "windows"):
             self._expressions(node.args.get(part), names, scope)

@@ -7,31 +7,28 @@ Writes  nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 LOOK_SECONDS = 0.01
 
 
 async def until(
-    condition: Callable[[], T | Awaitable[T]],
+    condition: Callable[[], Any],
     timeout: float = 20.0,
     what: Callable[[], object] = lambda: "",
-) -> T:
+) -> Any:
     """The condition's first true value; fails with `what()` when the time is over."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     while True:
         found = condition()
-        value: Any = await found if isawaitable(found) else found
+        value = await found if isawaitable(found) else found
         if value:
-            return value  # type: ignore[no-any-return]
+            return value
         if loop.time() >= end:
-            told = what()
-            shown: Any = await told if isawaitable(told) else told
-            raise AssertionError(f"not within {timeout} s; last seen {value!r} {shown}")
+            raise AssertionError(f"not within {timeout} s; last seen {value!r} {what()}")
         await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -102,6 +102,7 @@ def _subscriptions(
             sealer,
             AddressGuard(tuple(str(network) for network in config.allow_networks)),
             lease_seconds,
+            config.seconds("delivery.secret_overlap"),
         ),
         Verifications(verifier, hints),
         Trial(

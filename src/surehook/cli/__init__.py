@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 # name → (module, attribute, what it does), in the order in which help lists them.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "dev": ("surehook.cli.dev", "dev", "Run everything here and deliver a first webhook."),
     "serve": ("surehook.cli.serve", "serve", "Run all components, or some, in one process."),
     "run": ("surehook.cli.serve", "run", "Run one component alone."),
     "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
+    "listen": ("surehook.cli.listen", "listen", "Receive webhooks here, check and show them."),
+    "bench": ("surehook.cli.bench", "bench", "Measure deliveries and CPU per delivery."),
     "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
     "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),

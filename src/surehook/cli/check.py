@@ -28,7 +28,8 @@ from surehook.store.postgres.observer import ObserverStore
 def check(invocation: Invocation, since: str | None, margin: str | None, as_json: bool) -> None:
     age = _seconds("--since", since)
     apart = _seconds("--margin", margin)
-    config = invocation.config()
+    # A question about everything may take longer than a pipeline's statement.
+    config = invocation.config({"database.statement_timeout": "15m"})
     with resolve_place(config) as place:
         findings = asyncio.run(
             _run(
@@ -58,7 +59,6 @@ def _seconds(option: str, given: str | None) -> float | None:
 async def _run(
     config: Config, place: Place, since: datetime, margin: float, as_json: bool
 ) -> list[invariants.Finding]:
-    # A question about everything may take longer than a pipeline's statement.
     database = await open_database(config, place, "observer")
     try:
         report = (lambda _: None) if as_json else _show

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 
 import msgspec
 
@@ -92,7 +93,8 @@ class HttpsSender:
         self._closed = True
         self._ticker.cancel()
         for timeout in self._dialing:
-            timeout.reschedule(self._loop.time())
+            with suppress(RuntimeError):  # it has just expired by itself
+                timeout.reschedule(self._loop.time())
         for connection in list(self._busy):
             connection.give_up("the sender was closed")
         self._pool.close()

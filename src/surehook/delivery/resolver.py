@@ -3,11 +3,12 @@
 Reads   the system's resolver configuration and hosts file, the network (DNS)
 Writes  its own cache
 
-One dead name server must delay only the names it serves. So lookups run in c-ares's own event
-thread; there is at most one lookup per host at a time, shared by all who ask; answers and failures
-are remembered for a while; waiting ends with the caller's deadline or LOOKUP_SECONDS, whichever is
-first. IPv4 and IPv6 are asked for separately: when one has answered the other gets a moment more,
-no longer. Search domains and $HOSTALIASES are ignored: a callback URL names its host in full.
+One dead name server must delay only the names it serves. So lookups are sockets of the event loop;
+there is at most one lookup per host at a time, shared by all who ask; answers and failures are
+remembered for a while; waiting ends with the caller's deadline or LOOKUP_SECONDS after the question
+was asked, whichever is first. IPv4 and IPv6 are asked for separately: when one has answered the
+other gets a moment more, no longer. Search domains and $HOSTALIASES are ignored: a callback URL
+names its host in full.
 
 An address that is returned here is not yet safe to dial; the guard decides at each connection.
 """
@@ -15,17 +16,17 @@ An address that is returned here is not yet safe to dial; the guard decides at e
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections import deque
 from collections.abc import Sequence
 from ipaddress import ip_address
+from pathlib import Path
 
 import pycares
 
 from surehook.delivery.address import Address
 
-LOOKUP_SECONDS = 5.0
+LOOKUP_SECONDS = 8.0  # c-ares gives up after 5.6 s by itself
 SECOND_FAMILY_SECONDS = 0.05
 MIN_TTL_SECONDS = 5.0
 MAX_TTL_SECONDS = 300.0
@@ -38,9 +39,13 @@ MAX_ADDRESSES = 16
 BURST = 64
 BURST_SECONDS = 0.005
 RECEIVE_BUFFER_BYTES = 1 << 20
+TICK_SECONDS = 0.1
+RELOAD_SECONDS = 5.0
 
 _FLAGS = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_NOALIASES | pycares.ARES_FLAG_EDNS
 _AI_NOSORT = 1 << 7  # sorting would open a socket towards every address before it was checked
+_CONFIGURATION = Path("/etc/resolv.conf")
+_NO_SOCKET = pycares.ARES_SOCKET_BAD
 _FAMILIES = (socket.AF_INET6, socket.AF_INET)
 
 
@@ -92,11 +97,16 @@ class Resolver:
         self._unasked: deque[tuple[str, _Lookup]] = deque()
         self._pacer: asyncio.TimerHandle | None = None
         self._asked = 0
+        self._watched: set[int] = set()
+        self._ticker: asyncio.TimerHandle | None = None
+        self._reload_at = 0.0
+        self._configured = 0
 
     def start(self) -> None:
         """Open the channel; the running loop gets the answers."""
         self._loop = asyncio.get_running_loop()
         self._channel = pycares.Channel(
+            sock_state_cb=self._watch,
             flags=_FLAGS,
             timeout=0.8,
             tries=3,
@@ -109,13 +119,16 @@ class Resolver:
         channel, self._channel = self._channel, None
         if channel is None:
             return
-        for host in list(self._lookups):
-            self._finish(host, self._lookups[host], "the sender was closed")
+        for host, lookup in self._lookups.items():
+            self._finish(host, lookup, "the sender was closed")
         self._lookups.clear()
         self._unasked.clear()
-        if self._pacer is not None:
-            self._pacer.cancel()
+        for timer in (self._pacer, self._ticker):
+            if timer is not None:
+                timer.cancel()
         channel.cancel()
+        for fd in list(self._watched):  # before the channel, in a thread of its own, closes them
+            self._unwatch(fd)
         channel.close()
 
     async def resolve(self, host: str) -> tuple[Address, ...]:
@@ -136,10 +149,8 @@ class Resolver:
             raise NameNotResolved("the sender was closed")
         if len(self._lookups) >= MAX_LOOKUPS:
             raise NameNotResolved("too many names are being looked up at once")
+        self._follow_configuration(self._channel)
         lookup = self._lookups[host] = _Lookup(self._loop.create_future())
-        lookup.timer = self._loop.call_later(
-            LOOKUP_SECONDS, self._finish, host, lookup, "the name servers did not answer"
-        )
         self._unasked.append((host, lookup))
         self._ask_some()
         return lookup.future
@@ -148,10 +159,15 @@ class Resolver:
         while self._unasked and self._asked < BURST and self._channel is not None:
             self._asked += 1
             host, lookup = self._unasked.popleft()
+            lookup.timer = self._loop.call_later(
+                LOOKUP_SECONDS, self._finish, host, lookup, "the name servers did not answer"
+            )
             for family in _FAMILIES:
                 self._query(self._channel, host, lookup, family)
         if self._asked and self._pacer is None:
             self._pacer = self._loop.call_later(BURST_SECONDS, self._next_burst)
+        if self._ticker is None and self._lookups:
+            self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _next_burst(self) -> None:
         self._pacer = None
@@ -162,9 +178,8 @@ class Resolver:
         self, channel: pycares.Channel, host: str, lookup: _Lookup, family: socket.AddressFamily
     ) -> None:
         def answered(result: pycares.AddrInfoResult | None, error: int | None) -> None:
-            # Runs in c-ares's thread, possibly after our loop has gone.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._answered, host, lookup, family, result, error)
+            if self._channel is not None:
+                self._answered(host, lookup, family, result, error)
 
         channel.getaddrinfo(
             host, None, family=family, type=socket.SOCK_STREAM, flags=_AI_NOSORT, callback=answered
@@ -208,3 +223,52 @@ class Resolver:
         self._entries[host] = entry
         if not lookup.future.done():
             lookup.future.set_result(entry)
+
+    # --- c-ares and the event loop ---------------------------------------------------------------
+
+    def _watch(self, fd: int, readable: bool, writable: bool) -> None:
+        """c-ares opened a socket, or wants other news of it, or is about to close it."""
+        if self._channel is None:
+            return
+        if not (readable or writable):
+            self._unwatch(fd)
+            return
+        self._watched.add(fd)
+        if readable:
+            self._loop.add_reader(fd, self._process, fd, _NO_SOCKET)
+        else:
+            self._loop.remove_reader(fd)
+        if writable:
+            self._loop.add_writer(fd, self._process, _NO_SOCKET, fd)
+        else:
+            self._loop.remove_writer(fd)
+
+    def _unwatch(self, fd: int) -> None:
+        self._watched.discard(fd)
+        self._loop.remove_reader(fd)
+        self._loop.remove_writer(fd)
+
+    def _process(self, readable: int, writable: int) -> None:
+        if self._channel is not None:
+            self._channel.process_fd(readable, writable)
+
+    def _tick(self) -> None:
+        """c-ares's own time-outs, while anything is being looked up."""
+        self._ticker = None
+        self._process(_NO_SOCKET, _NO_SOCKET)
+        if self._lookups:
+            self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _follow_configuration(self, channel: pycares.Channel) -> None:
+        """Read the system's name servers again when their file has changed."""
+        now = self._loop.time()
+        if self._servers or now < self._reload_at:
+            return
+        self._reload_at = now + RELOAD_SECONDS
+        try:
+            changed = _CONFIGURATION.stat().st_mtime_ns
+        except OSError:
+            return
+        if self._configured and changed != self._configured:
+            channel.reinit()
+        self._configured = changed

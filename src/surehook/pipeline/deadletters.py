@@ -1,13 +1,13 @@
 """Dead letters: dead sagas are written down, and on request begin anew as another saga.
 
 Role    dead_letter_operator
-Reads   webhook_delivery_sagas, events, subscriptions, dead_letters
+Reads   webhook_delivery_sagas, webhook_delivery_jobs, events, subscriptions, dead_letters
 Writes  INSERT dead_letters, INSERT webhook_delivery_sagas, dead_letter_cursor
 Never   changes or deletes a saga, an event or a subscription
 
 The sweep reads deaths in order of time from where it stopped, with an overlap for transactions
-that commit late; once a day it looks at all of them again, in pages, so that not even a clock that
-was set back can hide one.
+that commit late. Once a day, and whenever the clock was set back, it looks at all of them again,
+in pages.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class _Sweep:
     """Where the sweep of one bucket stands."""
 
     bucket: int
-    after: DeathKey | None = None  # None = read the cursor first
-    swept_until: datetime = BEGINNING[0]
+    after: DeathKey | None = None  # None = a new round: read the cursor first
+    began: datetime = BEGINNING[0]  # when the round did: older deaths are seen in it
     rewalking: bool = False
     save_due: float = 0.0
     hinted: set[int] = field(default_factory=set)
@@ -83,25 +83,24 @@ class DeadLetters(Component):
             await self._write(sweep.bucket, missing)
         if last is not None:
             sweep.after = last
-            sweep.swept_until = max(sweep.swept_until, last[0])
         if full:
             return 0
         await self._round_ended(sweep)
         return 0 if sweep.hinted else self._sweep_seconds
 
     async def _begin(self, sweep: _Sweep) -> None:
-        swept_until, sweep.rewalking = await self._store.read_cursor(sweep.bucket, REWALK_SECONDS)
-        sweep.swept_until = swept_until
-        sweep.after = BEGINNING if sweep.rewalking else _with_overlap(swept_until)
+        """A new round, from a little before the end of the last one that was saved."""
+        swept_until, sweep.rewalking, sweep.began = await self._store.read_cursor(
+            sweep.bucket, REWALK_SECONDS
+        )
+        start = max(swept_until - OVERLAP, BEGINNING[0])
+        sweep.after = BEGINNING if sweep.rewalking else (start, 0)
 
     async def _round_ended(self, sweep: _Sweep) -> None:
-        """Start the next round a little before the last death seen."""
-        sweep.after = _with_overlap(sweep.swept_until)
         if time.monotonic() >= sweep.save_due or sweep.rewalking:
-            await self._store.save_cursor(sweep.bucket, sweep.swept_until, sweep.rewalking)
+            await self._store.save_cursor(sweep.bucket, sweep.began, sweep.rewalking)
             sweep.save_due = time.monotonic() + SAVE_SECONDS
-            sweep.rewalking = False
-            sweep.after = None  # also sees when a day has passed
+        sweep.after = None
 
     async def _write(self, bucket: int, saga_ids: list[SagaId]) -> None:
         await crashpoints.here("deadletters.before_write")
@@ -112,15 +111,14 @@ class DeadLetters(Component):
                 "dead_letter.written",
                 correlation_id=correlation_id(letter.event_id),
                 saga_id=letter.saga_id,
+                job_id=letter.job_id,
                 delivery_status=SagaStatus.DEAD_LETTERED,
                 dead_letter_id=letter.dead_letter_id,
                 subscription_id=letter.subscription_id,
                 error_code=letter.final_error_code,
+                lease_expiration=letter.lease_expiration,
+                worker_id=letter.worker_id,
             )
-
-
-def _with_overlap(moment: datetime) -> DeathKey:
-    return (max(moment - OVERLAP, BEGINNING[0]), 0)
 
 
 class Requeue:

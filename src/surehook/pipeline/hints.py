@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
 
-from surehook.errors import SurehookError
+from surehook.errors import DatabaseUnreachable
 
 
 class Channel(StrEnum):
@@ -80,7 +80,7 @@ class Hints:
                         return
                     try:
                         await self._outward(channel, message)
-                    except SurehookError:
+                    except DatabaseUnreachable:
                         return  # the database is gone; whoever needs to know looks by itself
 
     def hear(self, channel: Channel, message: str) -> None:

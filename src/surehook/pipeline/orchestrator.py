@@ -36,6 +36,8 @@ BLOCKED_SECONDS = 0.03
 POLL_MAX_SECONDS = 0.5
 # A round of the walk begins this long after the last one ended.
 WALK_SECONDS = 0.5
+# While a backlog fills the view, what stands behind it is looked at this often.
+LOOK_SECONDS = 0.1
 # How many subscriptions one look around the blocked ones takes in.
 ROTATION = 200
 # A result that came before its saga's move to InProgress was committed is tried so often again;
@@ -62,6 +64,7 @@ class _Bucket:
     walk_after: WalkKey = WALK_START
     walk_due: float = 0.0
     rotate_after: int = 0
+    look_due: float = 0.0
     open_jobs: int = 1 << 60  # an upper bound; counted anew when it matters
 
 
@@ -98,7 +101,13 @@ class Orchestrator(Component):
     async def step(self) -> float:
         rests: list[float] = []
         for bucket in self._buckets.values():
-            rests += await asyncio.gather(self._apply(bucket), self._create(bucket))
+            # Both end before the step does, also when one of them fails.
+            for result in await asyncio.gather(
+                self._apply(bucket), self._create(bucket), return_exceptions=True
+            ):
+                if isinstance(result, BaseException):
+                    raise result
+                rests.append(result)
         return min(rests)
 
     # ── Create ────────────────────────────────────────────────────────────────────────────────
@@ -112,11 +121,15 @@ class Orchestrator(Component):
         if not waiting:
             seconds = await self._store.next_due(bucket.number)
             return POLL_MAX_SECONDS if seconds is None else min(max(seconds, 0), POLL_MAX_SECONDS)
-        created = await self._create_for(bucket, waiting, room)
         hidden = sum(item.due for item in waiting) >= self._batch
-        if hidden and created < room:
+        now = time.monotonic()
+        # A backlog that could take all the room each time leaves half of it now and then.
+        looking = hidden and now >= bucket.look_due
+        created = await self._create_for(bucket, waiting, room // 2 if looking else room)
+        if looking or (hidden and created < room):
+            bucket.look_due = now + LOOK_SECONDS
             created += await self._look_around(bucket, room - created)
-        return 0 if created else BLOCKED_SECONDS
+        return 0 if created >= room else BLOCKED_SECONDS
 
     async def _room(self, bucket: _Bucket) -> int:
         """How many jobs may be created now."""
@@ -139,6 +152,8 @@ class Orchestrator(Component):
         self, bucket: _Bucket, waiting: list[WaitingSubscription], room: int
     ) -> int:
         shares = fair_shares(waiting, room)
+        if not shares:
+            return 0
         limited: set[int] = {item.subscription_id for item in waiting if item.rate_limited}
         await crashpoints.here("orchestrator.before_create")
         picked = await self._store.create_jobs(bucket.number, shares, self._cap, limited)

@@ -18,7 +18,13 @@ import msgspec
 from surehook.config import LEASE_MARGIN_SECONDS
 from surehook.delivery import ErrorCode, Request
 from surehook.delivery.secrets import Sealer, SealingError
-from surehook.delivery.signature import Signer, message_id, parse_secret, signed_headers
+from surehook.delivery.signature import (
+    SecretRefused,
+    Signer,
+    message_id,
+    parse_secret,
+    signed_headers,
+)
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE, LeasedJob
 from surehook.store.postgres.worker import WorkerStore
 
@@ -79,8 +85,8 @@ class Requests:
         for subscription_id, sealed in await self._store.live_secrets(stale):
             try:
                 found[subscription_id].append(self._open(sealed))
-            except SealingError:
-                continue  # wrong key: none left means SECRET_UNAVAILABLE
+            except (SealingError, SecretRefused):
+                continue  # wrong key or no secret: none left means SECRET_UNAVAILABLE
         if len(self._signers) > OPENED_MAX:
             self._signers.clear()
         for subscription_id, signers in found.items():

@@ -68,11 +68,13 @@ class Subscriptions:
         sealer: Sealer,
         guard: AddressGuard,
         lease_seconds: float,
+        overlap_seconds: float = OVERLAP_SECONDS,
     ) -> None:
         self._store = store
         self._sealer = sealer
         self._guard = guard
         self._request_seconds_max = lease_seconds - LEASE_MARGIN_SECONDS
+        self._overlap_seconds = overlap_seconds
 
     async def create(
         self,
@@ -135,9 +137,11 @@ class Subscriptions:
         tenant: str | None = None,
         scheme: str = "v1",
         secret: str | None = None,
-        overlap_seconds: float = OVERLAP_SECONDS,
+        overlap_seconds: float | None = None,
     ) -> Rotated:
         """A new secret; until the overlap ends, deliveries carry both signatures."""
+        if overlap_seconds is None:
+            overlap_seconds = self._overlap_seconds
         if not 0 <= overlap_seconds <= OVERLAP_MAX_SECONDS:
             raise FieldRefused("overlap_seconds", "overlap_seconds must be from 0 to 30 days.")
         await self.read(subscription_id, tenant)

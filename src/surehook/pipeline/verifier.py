@@ -2,7 +2,8 @@
 
 Role    subscription_verifier
 Reads   subscriptions, subscription_secrets, subscription_verifications
-Writes  UPDATE subscriptions (verified, callback_url, pending_callback_url), verifications
+Writes  UPDATE subscriptions (verified, callback_url, pending_callback_url),
+        subscription_verifications
 Never   stores or shows what an endpoint answered
 
 A challenge goes through the same guarded client as a delivery. The endpoint answers with a value

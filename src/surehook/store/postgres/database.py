@@ -70,7 +70,6 @@ def session_settings(config: Config, component: str) -> dict[str, str]:
 
 def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
     """The one line for a database that does not answer or does not let us in."""
-    who = f"as {login.user}" if login.user else "with the login of its URL"
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return DatabaseUnreachable(
             f"The server has no such database ({error}).", "Create it, or correct the URL."
@@ -82,7 +81,7 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
                 "Run `surehook migrate` to create the roles, and give every machine the same "
                 "SUREHOOK_ROLE_SECRET."
             )
-        return DatabaseUnreachable(f"The database does not let {who} in ({error}).", advice)
+        return DatabaseUnreachable(f"The database does not let us in ({error}).", advice)
     reason = str(error) or (
         "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     )

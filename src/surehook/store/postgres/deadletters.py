@@ -29,13 +29,19 @@ class DeadLetterStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read_cursor(self, bucket: int, rewalk_seconds: float) -> tuple[datetime, bool]:
-        """Deaths before this time are written down; and whether to look at all of them again."""
+    async def read_cursor(
+        self, bucket: int, rewalk_seconds: float
+    ) -> tuple[datetime, bool, datetime]:
+        """Deaths before the first time are written down; whether to look at all of them again;
+        and the time now."""
         row = await self._database.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
         if row is None:
             await self._database.all("create_cursor", bucket=bucket)
-            return BEGINNING[0], False
-        return row[0], row[1]
+            row = await self._database.one(
+                "read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds
+            )
+            assert row is not None
+        return row[0], row[1], row[2]
 
     async def save_cursor(self, bucket: int, swept_until: datetime, rewalked: bool) -> None:
         await self._database.all(

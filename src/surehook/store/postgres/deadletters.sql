@@ -4,20 +4,25 @@
 INSERT INTO dead_letter_cursor (bucket) VALUES (:bucket) ON CONFLICT DO NOTHING;
 
 -- name: read_cursor :one
-SELECT swept_until, rewalked_at < surehook_now() - interval '1 second' * :rewalk_seconds::float8
-    AS rewalk
+-- A cursor that is ahead of the clock says that the clock was set back: look at all of them.
+SELECT swept_until,
+    swept_until > surehook_now() OR rewalked_at > surehook_now()
+        OR rewalked_at < surehook_now() - interval '1 second' * :rewalk_seconds::float8 AS rewalk,
+    surehook_now() AS now
 FROM dead_letter_cursor WHERE bucket = :bucket;
 
 -- name: save_cursor :none
 UPDATE dead_letter_cursor
-SET swept_until = GREATEST(swept_until, :swept_until),
+SET swept_until = :swept_until,
     rewalked_at = CASE WHEN :rewalked THEN surehook_now() ELSE rewalked_at END
 WHERE bucket = :bucket;
 
 -- name: dead_sagas :many
--- One page of dead sagas in order of death, each with whether it is written down.
-SELECT s.updated_at, s.id, EXISTS (
-    SELECT 1 FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket) AS written
+-- One page of dead sagas in order of death, each with whether it is written down: a probe per
+-- saga (EXISTS would read all dead letters into a hash table instead).
+SELECT s.updated_at, s.id, (
+    SELECT d.id FROM dead_letters d WHERE d.saga_id = s.id AND d.bucket = :bucket
+) IS NOT NULL AS written
 FROM webhook_delivery_sagas s
 WHERE s.bucket = :bucket AND s.status = 'DeadLettered'
   AND (s.updated_at, s.id) > (:after, :after_id)
@@ -25,18 +30,31 @@ ORDER BY s.updated_at, s.id LIMIT :count;
 
 -- name: write_dead_letters :many
 -- The saga never changes again, so this may be repeated; the unique saga_id keeps the first row.
-INSERT INTO dead_letters
-    (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
-SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
-FROM (
-    SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
-) AS given
-JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
-    AND (s.status = 'DeadLettered') IS TRUE
-JOIN events e ON e.id = s.event_id AND e.bucket = given.bucket
-ORDER BY s.id
-ON CONFLICT DO NOTHING
-RETURNING id, saga_id, event_id, subscription_id, final_error_code;
+-- Who made the last attempt is told too, for the log.
+WITH written AS (
+    INSERT INTO dead_letters
+        (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
+    SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload,
+        s.bucket
+    FROM (
+        SELECT id, :bucket::smallint AS bucket
+        FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+    ) AS given
+    JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
+        AND (s.status = 'DeadLettered') IS TRUE
+    JOIN events e ON e.id = s.event_id AND e.bucket = given.bucket
+    ORDER BY s.id
+    ON CONFLICT DO NOTHING
+    RETURNING id, saga_id, event_id, subscription_id, final_error_code, bucket
+)
+SELECT w.id, w.saga_id, w.event_id, w.subscription_id, w.final_error_code,
+    last.id AS job_id, last.worker_id, last.lease_until
+FROM written w
+LEFT JOIN LATERAL (
+    SELECT id, worker_id, lease_until FROM webhook_delivery_jobs j
+    WHERE j.saga_id = w.saga_id AND j.bucket = :bucket
+    ORDER BY j.attempt_at DESC LIMIT 1
+) AS last ON true;
 
 -- name: find_dead_letters :many
 -- What a requeue by filter would take: not requeued yet, oldest first.

@@ -179,7 +179,7 @@ async def migrate(
     `grants` without a secret is for logins that an administrator made (one URL per component).
     """
     refuse_old_server(connection)
-    await _patiently(lambda: connection.execute(_LEDGER))
+    await _patiently(lambda: connection.execute(_LEDGER), report)
     state = await read_state(connection)
     state.refuse_if_too_new()
     state.refuse_if_changed()
@@ -187,12 +187,12 @@ async def migrate(
     await _apply_generated(connection, "enums", report)
     for migration in state.pending:
         if until is None or migration.version <= until:
-            await _patiently(partial(_apply, connection, migration, count, report))
+            await _patiently(partial(_apply, connection, migration, count, report), report)
     if (await read_state(connection)).pending:
         return  # stopped on the way, on request
     await _apply_generated(connection, "guard", report)
     if role_secret is not None:
-        await _patiently(lambda: _make_logins(connection, role_secret, report))
+        await _patiently(lambda: _make_logins(connection, role_secret, report), report)
     elif grants:
         await _require_roles(connection)
     if role_secret is not None or grants:
@@ -276,7 +276,7 @@ async def _apply_generated(
         "SELECT value = $2 FROM schema_settings WHERE name = $1", setting, checksum
     ):
         return
-    if await _patiently(apply):
+    if await _patiently(apply, report):
         report(f"applied {name}")
 
 
@@ -324,7 +324,7 @@ async def _require_roles(connection: Connection) -> None:
         )
 
 
-async def _patiently(work: Callable[[], Awaitable[Result]]) -> Result:
+async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> Result:
     """Again while someone else holds a lock or changes the same catalogue row."""
     for attempt in range(TRIES_MAX):
         try:
@@ -342,6 +342,8 @@ async def _patiently(work: Callable[[], Awaitable[Result]]) -> Result:
                     f"The schema could not be changed for {TRIES_MAX} tries ({error}).",
                     "Something holds a lock on it: look at pg_locks, then run migrate again.",
                 ) from None
+            if isinstance(error, asyncpg.LockNotAvailableError):
+                report("someone holds a lock on the schema; trying again")
             await asyncio.sleep(random.uniform(0.05, 0.3))
         except asyncpg.InsufficientPrivilegeError as error:
             raise AnswerIsNo(

@@ -7,7 +7,8 @@
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
 -- so that neither hides the other.
-SELECT due.subscription_id, s.tenant, count(*) AS due, s.rate_limit_per_second IS NOT NULL AS limited
+SELECT due.subscription_id, s.tenant, count(*) AS due,
+    s.rate_limit_per_second IS NOT NULL AS limited
 FROM (
     (SELECT subscription_id FROM webhook_delivery_sagas
      WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= surehook_now()
@@ -76,6 +77,7 @@ FOR UPDATE OF o SKIP LOCKED;
 -- name: create_jobs :many
 -- A second statement after the locks, so that its snapshot sees every job that the locks' former
 -- holders committed: the cap is exact. Per subscription first attempts and retries take turns.
+-- Behind OFFSET 0 the open jobs are counted once, not once per use of `places`.
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
 -- a saga comes back without a job_id (and then so does every other one, a second time: telling them
 -- apart here would cost more) and is started all the same.
@@ -96,6 +98,7 @@ WITH picked AS MATERIALIZED (
             AS given (subscription_id, share)
         JOIN subscriptions s ON s.id = given.subscription_id
         JOIN orchestrator_subscriptions o ON o.subscription_id = given.subscription_id
+        OFFSET 0
     ) AS room
     CROSS JOIN LATERAL (
         SELECT id, next_attempt_at, event_id

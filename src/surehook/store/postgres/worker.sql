@@ -2,6 +2,7 @@
 
 -- name: lease_jobs :many
 -- As many as there are free slots, and no more payload than there is room for (the first always).
+-- What is stored compressed counts as large as it will be.
 -- Jobs that once outlived their lease are left to lease_suspect_job.
 WITH picked AS MATERIALIZED (
     SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
@@ -11,8 +12,9 @@ WITH picked AS MATERIALIZED (
 ), filled AS MATERIALIZED (
     SELECT p.id, p.bucket, e.event_type, e.payload, s.callback_url,
         s.active AND s.verified AS deliverable, s.request_timeout_seconds, s.custom_headers,
-        sum(pg_column_size(e.payload)) OVER (ORDER BY p.id
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+        sum(CASE WHEN pg_column_compression(e.payload) IS NULL
+                THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END)
+            OVER (ORDER BY p.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
     FROM picked p
     JOIN events e ON e.id = p.event_id AND e.bucket = p.bucket
     JOIN subscriptions s ON s.id = p.subscription_id
@@ -69,7 +71,8 @@ SET status = given.status, response_status = given.response_status,
     response_excerpt = given.response_excerpt, worker_id = :worker_id,
     finished_at = surehook_now()
 FROM (
-    SELECT *, :bucket::smallint AS bucket
+    SELECT id, status, response_status, error_code, retry_after, response_excerpt, lease_token,
+        :bucket::smallint AS bucket
     FROM unnest(:job_ids::bigint[], :statuses::job_status[], :response_statuses::integer[],
                 :error_codes::varchar[], :retry_afters::integer[], :response_excerpts::varchar[],
                 :lease_tokens::bigint[])

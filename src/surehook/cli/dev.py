@@ -1,0 +1,101 @@
+"""`surehook dev`: everything on this machine, shown to a person, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+import click
+
+from surehook.cli import Invocation
+from surehook.cli.serve import event_loop, make_ready
+from surehook.config import Config
+from surehook.listen import Arrival
+from surehook.observe import log
+from surehook.place import resolve_place
+from surehook.store.logins import Place
+
+PAYLOAD_SHOWN_MAX = 120
+
+
+@click.command(help="Run everything here, database included, and deliver a first webhook.")
+@click.pass_obj
+def dev(invocation: Invocation) -> None:
+    from surehook import certificates
+    from surehook.dev import free_address, kept_key, state_directory
+
+    began = time.monotonic()
+    given = invocation.config()
+    files = certificates.kept(state_directory())
+    config = invocation.config(
+        {
+            "api.listen": free_address(given.text("api.listen")),
+            "api.admin_key": given.optional_text("api.admin_key") or kept_key(state_directory()),
+            "delivery.ca_file": given.optional_path("delivery.ca_file") or str(files.ca_file),
+            "delivery.allow_networks": [
+                *(str(network) for network in given.allow_networks),
+                "127.0.0.0/8",
+                "::1/128",
+            ],
+        }
+    )
+    log.start("warning", "text")
+    click.secho("surehook: starting the database …", dim=True)
+    with resolve_place(config) as place, event_loop() as runner:
+        runner.run(_run(config, place, files, began))
+    click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
+
+
+async def _run(config: Config, place: Place, files: object, began: float) -> None:
+    from surehook import certificates
+    from surehook.dev import Development
+
+    assert isinstance(files, certificates.Certificates)
+    await make_ready(config, place, "api")
+    development = Development(config, place, files, _show)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, development.stop)
+    await development.run(_greet, began)
+
+
+def _greet(ready: object) -> None:
+    from surehook.dev import EVENT_TYPE, Ready
+
+    assert isinstance(ready, Ready)
+    rows = (
+        ("API", ready.api_url, "cyan"),
+        ("documentation", f"{ready.api_url}/docs", "cyan"),
+        ("key", ready.key, ""),
+        ("receiver", f"{ready.receiver_url}  (subscription {ready.subscription_id})", ""),
+    )
+    click.echo()
+    click.secho(f"First webhook delivered after {ready.seconds:.1f} s.", bold=True, fg="green")
+    for name, value, colour in rows:
+        click.echo(
+            f"  {click.style(f'{name:<14}', dim=True)}{click.style(value, fg=colour or None)}"
+        )
+    click.secho("\nPublish another one:\n", bold=True)
+    click.echo(
+        f"  curl {ready.api_url}/v1/events \\\n"
+        f"    -H 'authorization: Bearer {ready.key}' -H 'content-type: application/json' \\\n"
+        f'    -d \'{{"event_type": "{EVENT_TYPE}", "payload": {{"number": 2}}}}\'\n'
+    )
+    click.secho("Deliveries appear below; Ctrl-C ends it.\n", dim=True)
+
+
+def _show(arrival: Arrival) -> None:
+    """One line per request that the local receiver gets."""
+    what = "verification challenge" if arrival.challenge else arrival.event_type
+    verdict = "verified" if arrival.message is not None else arrival.reason
+    good = arrival.message is not None
+    body = "" if arrival.challenge else arrival.body.decode("utf-8", "replace")
+    if len(body) > PAYLOAD_SHOWN_MAX:
+        body = body[: PAYLOAD_SHOWN_MAX - 1] + "…"
+    time_shown = f"{arrival.at.astimezone():%H:%M:%S}"
+    click.echo(
+        f"{click.style(time_shown, dim=True)}  {click.style(str(arrival.status), bold=True)}  "
+        f"{click.style(verdict, fg='green' if good else 'red')}  {click.style(what, fg='cyan')}  "
+        f"{click.style(arrival.webhook_id, dim=True)}  {body}"
+    )

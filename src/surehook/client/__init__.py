@@ -1,0 +1,70 @@
+"""The client: what an application uses to publish events and to look after its deliveries.
+
+Reads   SUREHOOK_URL and SUREHOOK_API_KEY where an argument is left out
+Writes  nothing; talks to the HTTP API alone
+
+    calls.py         every call of the API once: its arguments, its request, its result
+    results.py       what comes back
+    errors.py        what can go wrong
+    tries.py         what is tried again, and when
+    wire.py          HTTP/1.1 without input or output: request to bytes, bytes to answer
+    blocking.py      Client: sockets and threads
+    asynchronous.py  AsyncClient: asyncio streams
+
+Importing this package imports none of them: `from surehook import Client` takes what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surehook.client.asynchronous import AsyncClient
+    from surehook.client.blocking import Client
+    from surehook.client.calls import NewEvent
+    from surehook.client.errors import (
+        ClientError,
+        Conflict,
+        InvalidRequest,
+        NotAuthenticated,
+        NotFound,
+        NotPermitted,
+        NotUnderstood,
+        RateLimited,
+        Refused,
+        ServiceUnavailable,
+        ServiceUnreachable,
+    )
+    from surehook.client.tries import Retry
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "InvalidRequest",
+    "NewEvent",
+    "NotAuthenticated",
+    "NotFound",
+    "NotPermitted",
+    "NotUnderstood",
+    "RateLimited",
+    "Refused",
+    "Retry",
+    "ServiceUnavailable",
+    "ServiceUnreachable",
+]
+
+_PLACES = {
+    "AsyncClient": "asynchronous",
+    "Client": "blocking",
+    "NewEvent": "calls",
+    "Retry": "tries",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES.get(name, 'errors')}"), name)

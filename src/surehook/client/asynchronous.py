@@ -1,0 +1,249 @@
+"""AsyncClient: the API for programs on asyncio.
+
+Reads   answers        Writes  requests, over connections that it keeps for the next call
+
+    async with AsyncClient("https://surehook.example.com", "shk_…") as client:
+        await client.publish("order.paid", {"order": 17})
+
+The same calls as Client's, awaited; lists are asynchronous iterators. A client belongs to the loop
+that it is first used in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from surehook.client import calls
+from surehook.client.blocking import with_self
+from surehook.client.calls import Call
+from surehook.client.errors import ClientError
+from surehook.client.results import DeliveryWithAttempts, Page
+from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
+from surehook.client.tries import Retry
+from surehook.client.wire import Answer, Broken, Parser
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+# ── From calls to methods ─────────────────────────────────────────────────────────────────────
+
+
+class Resource:
+    """A group of calls that belong together."""
+
+    def __init__(self, run: Callable[[Call[Any]], Awaitable[Any]]) -> None:
+        self._run = run
+
+
+def _method(
+    make: Callable[P, Call[T]],
+) -> Callable[Concatenate[Resource, P], Coroutine[Any, Any, T]]:
+    """The call as a method that makes it."""
+
+    @functools.wraps(make)
+    async def method(self: Resource, /, *arguments: P.args, **named: P.kwargs) -> T:
+        result: T = await self._run(make(*arguments, **named))
+        return result
+
+    return with_self(method, make)
+
+
+def _paged(
+    make: Callable[P, Call[Page[T]]],
+) -> Callable[Concatenate[Resource, P], AsyncIterator[T]]:
+    """The call as a method that iterates over all of its pages."""
+
+    @functools.wraps(make)
+    async def method(self: Resource, /, *arguments: P.args, **named: P.kwargs) -> AsyncIterator[T]:
+        while True:
+            page: Page[T] = await self._run(make(*arguments, **named))
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            named["cursor"] = page.next
+
+    return with_self(method, make)
+
+
+class Events(Resource):
+    list = _paged(calls.list_events)
+    get = _method(calls.get_event)
+
+
+class Subscriptions(Resource):
+    create = _method(calls.create_subscription)
+    list = _paged(calls.list_subscriptions)
+    get = _method(calls.get_subscription)
+    update = _method(calls.update_subscription)
+    verify = _method(calls.verify_subscription)
+    confirm = _method(calls.confirm_subscription)
+    test = _method(calls.test_subscription)
+    rotate_secret = _method(calls.rotate_secret)
+
+
+class Deliveries(Resource):
+    list = _paged(calls.list_deliveries)
+    get = _method(calls.get_delivery)
+
+    async def wait_until_done(
+        self, delivery_id: int, timeout: float = 60.0
+    ) -> DeliveryWithAttempts:
+        """The delivery once it is Completed or DeadLettered; TimeoutError if it takes longer."""
+        end, pause = time.monotonic() + timeout, 0.05
+        while not (delivery := await self.get(delivery_id)).done:
+            pause = min(pause * 1.5, 2.0)
+            if time.monotonic() + pause > end:
+                raise TimeoutError(f"delivery {delivery_id} is still {delivery.status}")
+            await asyncio.sleep(pause)
+        return delivery
+
+
+class DeadLetters(Resource):
+    list = _paged(calls.list_dead_letters)
+    get = _method(calls.get_dead_letter)
+    requeue = _method(calls.requeue_dead_letter)
+    requeue_many = _method(calls.requeue_dead_letters)
+
+
+class Keys(Resource):
+    create = _method(calls.create_key)
+    list = _paged(calls.list_keys)
+    revoke = _method(calls.revoke_key)
+
+
+# ── The client ────────────────────────────────────────────────────────────────────────────────
+
+
+class AsyncClient(Resource):
+    """The API, for any number of tasks of one loop; close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        retry: Retry | None = None,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        """The arguments are Client's."""
+        super().__init__(self._call)
+        self._settings = Settings(url, key, timeout, retry, ca_file)
+        self._connections = _Connections(self._settings)
+        self.events = Events(self._call)
+        self.subscriptions = Subscriptions(self._call)
+        self.deliveries = Deliveries(self._call)
+        self.dead_letters = DeadLetters(self._call)
+        self.keys = Keys(self._call)
+
+    publish = _method(calls.publish)
+    publish_batch = _method(calls.publish_batch)
+
+    async def close(self) -> None:
+        """Close the kept connections; a later call opens new ones."""
+        await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._settings!r})"
+
+    async def _call(self, call: Call[T]) -> T:
+        request_id, request, tries = self._settings.begin(call)
+        try:
+            while True:
+                try:
+                    answer = await self._connections.exchange(request, tries.deadline())
+                except Broken as failure:
+                    pause: float | None = tries.after_failure(failure)
+                else:
+                    pause = tries.after_answer(answer)
+                    if pause is None:
+                        return call.result(answer, request_id)
+                assert pause is not None
+                await asyncio.sleep(pause)
+        except ClientError as error:
+            error.external_id = call.external_id
+            raise
+
+
+# ── Connections ───────────────────────────────────────────────────────────────────────────────
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Connections:
+    """Streams to one origin: one exchange at a time on each, idle ones kept."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._idle: list[tuple[Streams, float]] = []
+
+    async def exchange(self, request: bytes, deadline: float) -> Answer:
+        """Send and read the whole answer. Raises Broken; the connection is then gone."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + deadline - time.monotonic()
+        streams = self._take() or await self._connect(ends)
+        answer = None
+        try:
+            answer = await _exchange(*streams, request, ends)
+        finally:
+            if answer is not None and answer.keep_alive and len(self._idle) < IDLE_MAX:
+                self._idle.append((streams, loop.time()))
+            else:
+                streams[1].transport.abort()
+        return answer
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        for (_, writer), _ in idle:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # lets the transports see it
+
+    def _take(self) -> Streams | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            (reader, writer), since = self._idle.pop()
+            fresh = now - since < IDLE_SECONDS_MAX
+            if fresh and not reader.at_eof() and not writer.transport.is_closing():
+                return reader, writer
+            writer.transport.abort()
+        return None
+
+    async def _connect(self, ends: float) -> Streams:
+        origin, tls = self._settings.origin, self._settings.tls()
+        try:
+            async with asyncio.timeout_at(ends):
+                return await asyncio.open_connection(origin.host, origin.port, ssl=tls)
+        except OSError as error:  # TimeoutError too
+            raise self._settings.failure(error) from error
+
+
+async def _exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, ends: float
+) -> Answer:
+    parser = Parser()
+    try:
+        async with asyncio.timeout_at(ends):
+            writer.write(request)
+            while parser.answer is None:
+                data = await reader.read(65536)
+                if not data:
+                    raise Broken("the connection was closed before the answer was complete")
+                parser.feed(data)
+    except TimeoutError:
+        raise Broken("timed out") from None
+    except OSError as error:
+        raise Broken(f"the connection broke: {error}") from error
+    return parser.answer

@@ -1,0 +1,291 @@
+"""Client: the API for programs with threads, or without.
+
+Reads   answers        Writes  requests, over connections that it keeps for the next call
+
+    client = Client("https://surehook.example.com", "shk_…")
+    client.publish("order.paid", {"order": 17})
+
+One client serves any number of threads: each call has a connection to itself while it lasts. After
+a fork the child opens connections of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+from surehook.client import calls
+from surehook.client.calls import Call
+from surehook.client.errors import ClientError
+from surehook.client.results import DeliveryWithAttempts, Page
+from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
+from surehook.client.tries import Retry
+from surehook.client.wire import Answer, Broken, Parser
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+# ── From calls to methods ─────────────────────────────────────────────────────────────────────
+
+
+class Resource:
+    """A group of calls that belong together."""
+
+    def __init__(self, run: Callable[[Call[Any]], Any]) -> None:
+        self._run = run
+
+
+def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Resource, P], T]:
+    """The call as a method that makes it."""
+
+    @functools.wraps(make)
+    def method(self: Resource, /, *arguments: P.args, **named: P.kwargs) -> T:
+        result: T = self._run(make(*arguments, **named))
+        return result
+
+    return with_self(method, make)
+
+
+def _paged(make: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[Resource, P], Iterator[T]]:
+    """The call as a method that iterates over all of its pages."""
+
+    @functools.wraps(make)
+    def method(self: Resource, /, *arguments: P.args, **named: P.kwargs) -> Iterator[T]:
+        while True:
+            page: Page[T] = self._run(make(*arguments, **named))
+            yield from page.items
+            if page.next is None:
+                return
+            named["cursor"] = page.next
+
+    return with_self(method, make)
+
+
+def with_self(method: T, make: Callable[..., Any]) -> T:
+    """Give the method its call's signature, so that help() and editors show it right."""
+    given = inspect.signature(make)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = given.replace(parameters=[self, *given.parameters.values()])
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method
+
+
+class Events(Resource):
+    list = _paged(calls.list_events)
+    get = _method(calls.get_event)
+
+
+class Subscriptions(Resource):
+    create = _method(calls.create_subscription)
+    list = _paged(calls.list_subscriptions)
+    get = _method(calls.get_subscription)
+    update = _method(calls.update_subscription)
+    verify = _method(calls.verify_subscription)
+    confirm = _method(calls.confirm_subscription)
+    test = _method(calls.test_subscription)
+    rotate_secret = _method(calls.rotate_secret)
+
+
+class Deliveries(Resource):
+    list = _paged(calls.list_deliveries)
+    get = _method(calls.get_delivery)
+
+    def wait_until_done(self, delivery_id: int, timeout: float = 60.0) -> DeliveryWithAttempts:
+        """The delivery once it is Completed or DeadLettered; TimeoutError if it takes longer."""
+        end, pause = time.monotonic() + timeout, 0.05
+        while not (delivery := self.get(delivery_id)).done:
+            pause = min(pause * 1.5, 2.0)
+            if time.monotonic() + pause > end:
+                raise TimeoutError(f"delivery {delivery_id} is still {delivery.status}")
+            time.sleep(pause)
+        return delivery
+
+
+class DeadLetters(Resource):
+    list = _paged(calls.list_dead_letters)
+    get = _method(calls.get_dead_letter)
+    requeue = _method(calls.requeue_dead_letter)
+    requeue_many = _method(calls.requeue_dead_letters)
+
+
+class Keys(Resource):
+    create = _method(calls.create_key)
+    list = _paged(calls.list_keys)
+    revoke = _method(calls.revoke_key)
+
+
+# ── The client ────────────────────────────────────────────────────────────────────────────────
+
+
+class Client(Resource):
+    """The API, for any number of threads; close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        retry: Retry | None = None,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        """`timeout` is for one try, all of it; `retry` says how many there are. Left out, `url`
+        and `key` come from SUREHOOK_URL and SUREHOOK_API_KEY. `ca_file`: more authorities to trust.
+        """
+        super().__init__(self._call)
+        self._settings = Settings(url, key, timeout, retry, ca_file)
+        self._connections = _Connections(self._settings)
+        self.events = Events(self._call)
+        self.subscriptions = Subscriptions(self._call)
+        self.deliveries = Deliveries(self._call)
+        self.dead_letters = DeadLetters(self._call)
+        self.keys = Keys(self._call)
+
+    publish = _method(calls.publish)
+    publish_batch = _method(calls.publish_batch)
+
+    def close(self) -> None:
+        """Close the kept connections; a later call opens new ones."""
+        self._connections.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self._settings!r})"
+
+    def _call(self, call: Call[T]) -> T:
+        request_id, request, tries = self._settings.begin(call)
+        try:
+            while True:
+                try:
+                    answer = self._connections.exchange(request, tries.deadline())
+                except Broken as failure:
+                    pause: float | None = tries.after_failure(failure)
+                else:
+                    pause = tries.after_answer(answer)
+                    if pause is None:
+                        return call.result(answer, request_id)
+                assert pause is not None
+                time.sleep(pause)
+        except ClientError as error:
+            error.external_id = call.external_id
+            raise
+
+
+# ── Connections ───────────────────────────────────────────────────────────────────────────────
+
+
+class _Connections:
+    """Sockets to one origin: one exchange at a time on each, idle ones kept."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._idle: list[tuple[socket.socket, float]] = []
+        self._process = os.getpid()
+
+    def exchange(self, request: bytes, deadline: float) -> Answer:
+        """Send and read the whole answer. Raises Broken; the connection is then gone."""
+        connection = self._take() or self._connect(deadline)
+        try:
+            answer = _exchange(connection, request, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        if answer.keep_alive:
+            self._keep(connection)
+        else:
+            connection.close()
+        return answer
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            connection.close()
+
+    def _take(self) -> socket.socket | None:
+        if os.getpid() != self._process:  # a fork: the parent's connections are not ours
+            self._lock, self._process = threading.Lock(), os.getpid()
+            self.close()
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection, since = self._idle.pop()  # the one used last is the most alive
+            if time.monotonic() - since < IDLE_SECONDS_MAX and _is_silent(connection):
+                return connection
+            connection.close()
+
+    def _keep(self, connection: socket.socket) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE_MAX:
+                self._idle.append((connection, time.monotonic()))
+                return
+        connection.close()
+
+    def _connect(self, deadline: float) -> socket.socket:
+        origin, tls = self._settings.origin, self._settings.tls()
+        connection: socket.socket | None = None
+        try:
+            left = _left(deadline)
+            connection = socket.create_connection((origin.host, origin.port), timeout=left)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                connection.settimeout(_left(deadline))
+                connection = tls.wrap_socket(connection, server_hostname=origin.host)
+            return connection
+        except OSError as error:  # TimeoutError too
+            if connection is not None:
+                connection.close()
+            raise self._settings.failure(error) from error
+
+
+def _is_silent(connection: socket.socket) -> bool:
+    """Nothing to read: the server has neither closed the connection nor said what it should not."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _exchange(connection: socket.socket, request: bytes, deadline: float) -> Answer:
+    parser = Parser()
+    try:
+        connection.settimeout(_left(deadline))
+        # A server may answer and close before it has read all of a large request.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(request)
+        while parser.answer is None:
+            connection.settimeout(_left(deadline))
+            data = connection.recv(65536)
+            if not data:
+                raise Broken("the connection was closed before the answer was complete")
+            parser.feed(data)
+    except TimeoutError:
+        raise Broken("timed out") from None
+    except OSError as error:
+        raise Broken(f"the connection broke: {error}") from error
+    return parser.answer

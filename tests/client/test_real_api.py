@@ -1,0 +1,214 @@
+"""Both clients against the real API, the real pipeline and a real endpoint: every call, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from support import Configure
+from support.api import ADMIN_KEY, ENCRYPTION_KEY, FLAGS
+from support.either import Either
+from support.pipeline import running
+from surehook import observe
+from surehook.client import (
+    AsyncClient,
+    Client,
+    Conflict,
+    InvalidRequest,
+    NotAuthenticated,
+    NotFound,
+    NotPermitted,
+)
+from surehook.store.logins import Place
+from surehook.testing import Receiver
+
+EVERYTHING = ("api", "verifier", "router", "orchestrator", "worker", "deadletters")
+
+
+@pytest.fixture
+async def url(
+    configure: Configure, place: Place, surehook_receiver: Receiver
+) -> AsyncIterator[str]:
+    """The whole system at work, delivering to the receiver."""
+    flags = {
+        **FLAGS,
+        "delivery.allow_networks": ["127.0.0.0/8"],
+        "delivery.ca_file": str(surehook_receiver.ca_file),
+    }
+    sealed = Place(place.url, place.role_secret, ENCRYPTION_KEY)
+    try:
+        async with running(configure(flags), sealed, EVERYTHING, https=True) as process:
+            assert process.api is not None
+            yield f"http://{process.api.address}"
+    finally:
+        observe.silence()
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Either]:
+    either = Either(request.param(url, ADMIN_KEY))
+    yield either
+    await either.close()
+
+
+async def subscribed(client: Either, receiver: Receiver, **named: Any) -> Any:
+    """A verified subscription whose secret the receiver knows."""
+    subscription = await client(
+        "subscriptions.create", "order.paid", f"{receiver.url}/orders", **named
+    )
+    receiver.accept(subscription.secret)
+    await client("subscriptions.verify", subscription.id, wait=10)
+    verified = await client("subscriptions.get", subscription.id)
+    assert verified.verified, verified.verification
+    return subscription
+
+
+async def arrived(receiver: Receiver, count: int) -> Any:
+    return (await asyncio.to_thread(receiver.wait_for, count))[-1]
+
+
+async def test_from_a_subscription_to_a_delivered_event(
+    client: Either, surehook_receiver: Receiver
+) -> None:
+    subscription = await subscribed(client, surehook_receiver, description="orders")
+    assert subscription.secret not in repr(subscription)
+    published = await client("publish", "order.paid", b'{"order":  17}', external_id="o-17")
+    delivery = await arrived(surehook_receiver, 1)
+    assert (delivery.body, delivery.path) == (b'{"order":  17}', "/orders")
+    assert delivery.webhook_id == f"msg_{published.id}_{subscription.id}"
+
+    [found] = await client("deliveries.list", event_id=published.id)
+    done = await client("deliveries.wait_until_done", found.id)
+    assert (done.status, done.attempt_count) == ("Completed", 1)
+    assert [attempt.response_status for attempt in done.attempts] == [200]
+
+    event = await client("events.get", published.id)
+    assert bytes(event.payload) == b'{"order":  17}'
+    assert event.json() == {"order": 17}
+    assert [one.id for one in event.deliveries] == [found.id]
+    since = datetime.now(UTC) - timedelta(hours=1)
+    [listed] = await client("events.list", external_id="o-17", created_from=since)
+    assert (listed.id, listed.external_id) == (published.id, "o-17")
+    assert (await client("publish", "order.paid", b'{"order":  17}', external_id="o-17")).duplicate
+    with pytest.raises(Conflict):
+        await client("publish", "order.paid", {"order": 18}, external_id="o-17")
+
+
+async def test_what_becomes_of_a_subscription(client: Either, surehook_receiver: Receiver) -> None:
+    subscription = await subscribed(client, surehook_receiver, max_attempts=3)
+    assert subscription.max_attempts == 3
+    changed = await client(
+        "subscriptions.update", subscription.id, max_attempts=None, description="x"
+    )
+    assert (changed.max_attempts, changed.description) == (None, "x")
+    result = await client("subscriptions.test", subscription.id, payload={"hello": 1})
+    assert (result.delivered, result.response_status) == (True, 200)
+    assert (await arrived(surehook_receiver, 1)).json() == {"hello": 1}
+
+    rotated = await client("subscriptions.rotate_secret", subscription.id, overlap_seconds=60)
+    assert rotated.secret != subscription.secret
+    assert rotated.old_secrets_expire_at is not None
+    surehook_receiver.accept(rotated.secret)
+    assert (await client("subscriptions.test", subscription.id)).delivered
+    listed = await client("subscriptions.list", event_type="order.paid", verified=True)
+    assert [one.id for one in listed] == [subscription.id]
+    assert listed[0].secret is None
+
+
+async def test_the_same_creation_again_gives_the_same_subscription(
+    client: Either, surehook_receiver: Receiver
+) -> None:
+    arguments = ("subscriptions.create", "order.paid", surehook_receiver.url)
+    secret = surehook_receiver.secret
+    first = await client(*arguments, idempotency_key="k", secret=secret)
+    again = await client(*arguments, idempotency_key="k", secret=secret)
+    assert first.id == again.id
+
+
+async def test_a_code_from_the_challenge_verifies_too(
+    client: Either, surehook_receiver: Receiver
+) -> None:
+    subscription = await client("subscriptions.create", "order.paid", surehook_receiver.url)
+    # The receiver does not know the secret: the challenge is refused, but a person sees the code.
+    verification = await client("subscriptions.verify", subscription.id, wait=10)
+    assert verification.verified_at is None
+    code = surehook_receiver.refused[0].json()["code"]
+    with pytest.raises(InvalidRequest):
+        await client("subscriptions.confirm", subscription.id, "2222-2222-2222")
+    assert (await client("subscriptions.confirm", subscription.id, code)).verified
+
+
+async def test_dead_letters_are_found_and_requeued(
+    client: Either, surehook_receiver: Receiver
+) -> None:
+    subscription = await subscribed(client, surehook_receiver)
+    surehook_receiver.answer(410)
+    for number in range(3):
+        published = await client("publish", "order.paid", {"order": number})
+    [delivery] = await client("deliveries.list", event_id=published.id)
+    assert (await client("deliveries.wait_until_done", delivery.id)).status == "DeadLettered"
+    letters: list[Any] = []
+    async with asyncio.timeout(10):
+        while len(letters) < 3:
+            letters = await client("dead_letters.list", subscription_id=subscription.id, limit=2)
+    assert {letter.final_error_code for letter in letters} == {"GONE"}
+    letter = await client("dead_letters.get", letters[0].id)
+    assert bytes(letters[0].payload) == b""
+    assert bytes(letter.payload).startswith(b'{"order":')
+
+    surehook_receiver.recover()
+    surehook_receiver.clear()
+    requeued = await client("dead_letters.requeue", letter.id)
+    assert requeued.created
+    again = await client("dead_letters.requeue", letter.id)
+    assert (again.created, again.saga_id) == (False, requeued.saga_id)
+    dry = await client("dead_letters.requeue_many", error_code="GONE", dry_run=True)
+    assert dry.count == 2
+    many = await client("dead_letters.requeue_many", error_code="GONE")
+    assert (many.count, len(many.sagas)) == (2, 2)
+    await arrived(surehook_receiver, 3)
+
+
+async def test_lists_go_on_over_all_pages(client: Either) -> None:
+    events = [{"event_type": "page", "payload": number} for number in range(25)]
+    stored = await client("publish_batch", events)
+    assert all(item.stored for item in stored)
+    listed = await client("events.list", event_type="page", limit=10)
+    assert {event.id for event in listed} == {item.id for item in stored}
+    assert len(listed) == 25
+
+
+async def test_keys_open_what_their_scopes_say_until_they_are_revoked(
+    client: Either, url: str
+) -> None:
+    key = await client("keys.create", "ci", ["ingest"])
+    assert key.key and key.key not in repr(key)
+    other = Either(type(client.client)(url, key.key))
+    await other("publish", "order.paid", 1)
+    with pytest.raises(NotPermitted):
+        await other("events.list")
+    assert "ci" in [one.name for one in await client("keys.list")]
+    revoked = await client("keys.revoke", key.id)
+    assert revoked.revoked_at is not None
+    with pytest.raises(NotAuthenticated):
+        async with asyncio.timeout(5):
+            while True:  # it takes effect within two seconds
+                await other("publish", "order.paid", 1)
+    await other.close()
+
+
+async def test_errors_name_the_field_and_the_request(client: Either) -> None:
+    with pytest.raises(NotFound) as missing:
+        await client("events.get", 10**12)
+    assert missing.value.status == 404
+    assert missing.value.request_id
+    with pytest.raises(InvalidRequest) as wrong:
+        await client("subscriptions.create", "order.paid", "http://plain.example")
+    assert wrong.value.field == "callback_url"
+    with pytest.raises(InvalidRequest) as large:
+        await client("publish", "order.paid", "x" * 1024 * 1024)
+    assert large.value.status == 413

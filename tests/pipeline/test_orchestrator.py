@@ -1,0 +1,601 @@
+"""Orchestrator: one job per attempt, one effect per result, caps exact, nobody starved."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import Configure, OpenStore, servers
+from support.clock import Clock
+from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariants, running
+from support.rows import a_job, a_saga, a_subscription, an_event
+from support.waiting import until, until_row
+from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.observe import crashpoints
+from surehook.pipeline.hints import Channel, Hints
+from surehook.pipeline.orchestrator import PERMANENT, Orchestrator, fair_shares, split
+from surehook.records import SagaId, SubscriptionId, WaitingSubscription
+from surehook.retry import Policy
+from surehook.states import Attempt, JobResult, JobStatus, SagaStatus, decide
+from surehook.store.logins import Place
+from surehook.store.postgres.orchestrator import OrchestratorStore
+
+POLICY = Policy(max_attempts=5, base_delay_seconds=30, max_delay_seconds=3600)
+ACTIVE = "SELECT count(*) FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')"
+Make = Callable[..., Awaitable[Orchestrator]]
+
+
+@pytest.fixture
+def orchestrator(open_store: OpenStore, buckets: int) -> Make:
+    async def make(**how: Any) -> Orchestrator:
+        store = OrchestratorStore(await open_store("orchestrator"))
+        return Orchestrator(store, Hints(), range(buckets), policy=POLICY, **how)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+async def disarmed() -> AsyncIterator[None]:
+    yield
+    crashpoints.disarm()
+
+
+async def sagas_for(
+    owner: Any,
+    subscription_id: int,
+    count: int,
+    *,
+    status: SagaStatus = SagaStatus.PENDING,
+    age: float = 10,
+    buckets: int = 1,
+) -> list[int]:
+    """Sagas that have been due for `age` seconds, all of one event each."""
+    rows = await owner.fetch(
+        "WITH e AS (INSERT INTO events (event_type, payload, bucket) "
+        "SELECT 'other', '{}', g % $5 FROM generate_series(1, $2) AS g RETURNING id, bucket) "
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, bucket, "
+        "next_attempt_at, attempt_count) SELECT id, $1, $3, bucket, "
+        "surehook_now() - interval '1 second' * $4::float8 + interval '1 microsecond' * "
+        "row_number() OVER (), CASE $3::saga_status WHEN 'Pending' THEN 0 ELSE 1 END FROM e "
+        "RETURNING id",
+        subscription_id,
+        count,
+        status,
+        age,
+        buckets,
+    )
+    return [row[0] for row in rows]
+
+
+async def jobs_per_subscription(owner: Any) -> dict[int, int]:
+    rows = await owner.fetch(
+        "SELECT subscription_id, count(*) FROM webhook_delivery_jobs GROUP BY 1"
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+async def end_jobs(owner: Any, status: str = "Completed") -> None:
+    await owner.execute(
+        "UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 "
+        "WHERE status = 'Pending'"
+    )
+    await owner.execute(
+        "UPDATE webhook_delivery_jobs SET status = $1, finished_at = surehook_now(), "
+        "error_code = CASE $1::job_status WHEN 'Failed' THEN 'HTTP_5XX' END "
+        "WHERE status = 'Leased'",
+        status,
+    )
+
+
+# ── Create ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_due_saga_gets_the_job_of_its_attempt_and_is_in_progress(
+    owner: Any, orchestrator: Make, buckets: int
+) -> None:
+    subscription = await a_subscription(owner)
+    await sagas_for(owner, subscription, 8, buckets=buckets)
+    await sagas_for(owner, subscription, 8, buckets=buckets, status=SagaStatus.PENDING_RETRY)
+    later = await sagas_for(owner, subscription, 4, age=-60, status=SagaStatus.PENDING_RETRY)
+    await (await orchestrator()).step()
+    rows = await owner.fetch(
+        "SELECT s.id, s.status, j.status FROM webhook_delivery_sagas s "
+        "LEFT JOIN webhook_delivery_jobs j ON j.saga_id = s.id AND j.bucket = s.bucket "
+        "AND j.attempt_at = s.next_attempt_at AND j.event_id = s.event_id"
+    )
+    assert Counter((row[1], row[2]) for row in rows if row[0] not in later) == {
+        ("InProgress", "Pending"): 16
+    }
+    assert {(row[1], row[2]) for row in rows if row[0] in later} == {("PendingRetry", None)}
+    assert len(rows) == 20
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_crash_between_the_job_and_the_sagas_start_is_repaired(
+    owner: Any, orchestrator: Make, ended: bool
+) -> None:
+    subscription = await a_subscription(owner)
+    await sagas_for(owner, subscription, 20)
+    broken = await orchestrator()
+    crashpoints.arm("orchestrator.after_create", crashpoints.crash)
+    with pytest.raises(crashpoints.Crash):
+        await broken.step()
+    assert await owner.fetchval(ACTIVE) == 20
+    assert (
+        await owner.fetchval("SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Pending'")
+        == 20
+    )
+    crashpoints.disarm()
+    if ended:
+        await end_jobs(owner)  # delivered, and the result hinted and dropped meanwhile
+    another = await orchestrator()
+    await another.step()
+    if not ended:
+        await end_jobs(owner)
+    await until(lambda: _stepped(another, owner))
+    assert await jobs_per_subscription(owner) == {subscription: 20}
+
+
+async def test_a_full_cap_of_jobs_whose_sagas_were_never_started_is_repaired(
+    owner: Any, orchestrator: Make
+) -> None:
+    """The cap is used up by exactly those jobs: their end makes room for the repair."""
+    subscription = await a_subscription(owner, concurrency_cap=5)
+    await sagas_for(owner, subscription, 30)
+    broken = await orchestrator()
+    crashpoints.arm("orchestrator.after_create", crashpoints.crash)
+    with pytest.raises(crashpoints.Crash):
+        await broken.step()
+    crashpoints.disarm()
+    another = await orchestrator()
+
+    async def work() -> bool:
+        await end_jobs(owner)
+        return await _stepped(another, owner)
+
+    await until(work)
+    assert await jobs_per_subscription(owner) == {subscription: 30}
+
+
+async def _stepped(orchestrator: Orchestrator, owner: Any) -> bool:
+    await orchestrator.step()
+    return bool(await owner.fetchval(UNFINISHED) == 0)
+
+
+async def test_two_orchestrators_create_one_job_per_attempt(owner: Any, orchestrator: Make) -> None:
+    subscriptions = [await a_subscription(owner, concurrency_cap=1000) for _ in range(5)]
+    for subscription in subscriptions:
+        await sagas_for(owner, subscription, 100)
+    both = [await orchestrator(), await orchestrator()]
+    for _ in range(10):
+        await asyncio.gather(*(each.step() for each in both))
+    assert await jobs_per_subscription(owner) == dict.fromkeys(subscriptions, 100)
+
+
+# ── Apply ─────────────────────────────────────────────────────────────────────────────────────
+
+CODES: tuple[ErrorCode | None, ...] = (
+    ErrorCode.HTTP_5XX,
+    ErrorCode.GONE,
+    ErrorCode.SUBSCRIPTION_INACTIVE,
+    ErrorCode.BLOCKED_ADDRESS,
+    ErrorCode.LEASE_EXPIRED,
+)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [POLICY, Policy(max_attempts=100, base_delay_seconds=0.001, max_delay_seconds=6 * 3600)],
+)
+async def test_bulk_apply_decides_what_states_decides_row_by_row(
+    owner: Any, open_store: OpenStore, policy: Policy
+) -> None:
+    overrides: list[tuple[int | None, float | None]] = [
+        (None, None),
+        (1, None),
+        (3, 0.5),
+        (None, 7200.0),
+        (60, 2.0),
+    ]
+    subscriptions = {
+        await a_subscription(owner, max_attempts=most, base_delay_seconds=base): (most, base)
+        for most, base in overrides
+    }
+    cases = [
+        (subscription, saga, count, job, code, retry_after)
+        for subscription in subscriptions
+        for saga in SagaStatus
+        for count in (0, 1, 2, 3, 4, 5, 39, 40, 41, 59, 1000)
+        for job in JobStatus
+        for code in (CODES if job is JobStatus.FAILED else (None,))
+        for retry_after in ((None, 0, 10, 86_400) if code is ErrorCode.HTTP_5XX else (None,))
+    ]
+    first = await owner.fetchval("SELECT coalesce(max(id), 0) + 1 FROM webhook_delivery_sagas")
+    ids = range(first, first + len(cases))
+    await owner.execute(
+        "INSERT INTO webhook_delivery_sagas "
+        "(id, event_id, subscription_id, status, attempt_count, final_error_code) "
+        "SELECT i, i, sub, s, n, 'BEFORE' FROM unnest($1::bigint[], $2::bigint[], "
+        "$3::saga_status[], $4::int[]) AS given (i, sub, s, n)",
+        ids,
+        [c[0] for c in cases],
+        [c[1] for c in cases],
+        [c[2] for c in cases],
+    )
+    await owner.execute(
+        "INSERT INTO webhook_delivery_jobs "
+        "(id, saga_id, event_id, subscription_id, status, attempt_at, error_code, retry_after) "
+        "SELECT i, i, i, g.subscription_id, s, g.next_attempt_at, code, after "
+        "FROM unnest($1::bigint[], $2::job_status[], $3::varchar[], $4::int[]) "
+        "AS given (i, s, code, after) JOIN webhook_delivery_sagas g ON g.id = i",
+        ids,
+        [c[3] for c in cases],
+        [c[4] for c in cases],
+        [c[5] for c in cases],
+    )
+    before = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
+    store = OrchestratorStore(await open_store("orchestrator"))
+    applied = {int(r.saga_id): r for r in await store.apply_results(0, ids, policy, PERMANENT)}
+    after = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
+    for saga_id, case in zip(ids, cases, strict=True):
+        subscription, status, count, job, code, retry_after = case
+        most, base = subscriptions[subscription]
+        own = Policy(
+            most or policy.max_attempts,
+            base or policy.base_delay_seconds,
+            policy.max_delay_seconds,
+        )
+        result = JobResult(job, code, bool(code and code.permanent), retry_after)
+        change = decide(Attempt(status, count), result, own)
+        row, old = after[saga_id], before[saga_id]
+        if change is None:
+            assert row == old and saga_id not in applied, case
+            continue
+        assert row["status"] == change.target == applied[SagaId(saga_id)].status, case
+        counted = applied[SagaId(saga_id)].attempt_count
+        assert row["attempt_count"] == change.attempt_count == counted, case
+        assert row["final_error_code"] == (change.final_error_code or "BEFORE"), case
+        if change.target is SagaStatus.PENDING_RETRY:
+            delay = (row["next_attempt_at"] - row["updated_at"]).total_seconds()
+            assert delay == pytest.approx(change.delay_seconds, abs=2e-6), case
+            assert row["next_attempt_at"] > old["next_attempt_at"], case
+        else:
+            assert row["next_attempt_at"] == old["next_attempt_at"], case
+
+
+async def test_the_next_attempt_never_goes_back_even_if_the_clock_does(
+    owner: Any, orchestrator: Make, clock: Clock
+) -> None:
+    saga_id = await a_saga(owner, status=SagaStatus.IN_PROGRESS)
+    before = await owner.fetchval("SELECT next_attempt_at FROM webhook_delivery_sagas")
+    await end_jobs(owner, "Failed")
+    await clock.shift(-3600)
+    await (await orchestrator()).step()
+    row = await owner.fetchrow(
+        "SELECT status, next_attempt_at FROM webhook_delivery_sagas WHERE id = $1", saga_id
+    )
+    assert row[0] == "PendingRetry"
+    assert (row[1] - before).total_seconds() == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_result_is_applied_once_by_however_many_orchestrators(
+    owner: Any, open_store: OpenStore, buckets: int
+) -> None:
+    subscription = await a_subscription(owner)
+    ids = [
+        await a_saga(
+            owner, subscription_id=subscription, status=SagaStatus.IN_PROGRESS, bucket=n % buckets
+        )
+        for n in range(60)
+    ]
+    await end_jobs(owner, "Failed")
+    stores = [OrchestratorStore(await open_store("orchestrator")) for _ in range(4)]
+    answers = await asyncio.gather(
+        *(
+            store.apply_results(bucket, random.sample(ids, len(ids)), POLICY, PERMANENT)
+            for store in stores * 3
+            for bucket in range(buckets)
+        )
+    )
+    assert sorted(r.saga_id for applied in answers for r in applied) == sorted(ids)
+    assert await owner.fetchval("SELECT sum(attempt_count) FROM webhook_delivery_sagas") == 60
+
+
+async def test_a_result_of_an_earlier_attempt_is_not_applied_again(
+    owner: Any, orchestrator: Make, clock: Clock
+) -> None:
+    saga_id = await a_saga(owner, status=SagaStatus.PENDING_RETRY)
+    await a_job(owner, saga_id=saga_id)
+    await owner.execute("UPDATE webhook_delivery_sagas SET status = 'InProgress'")
+    each = await orchestrator()
+    each.heard(Channel.RESULTS, 0, [saga_id])
+    await each.step()
+    row = await owner.fetchrow("SELECT status, attempt_count FROM webhook_delivery_sagas")
+    assert tuple(row) == ("InProgress", 1)
+
+
+async def test_the_walk_finds_results_without_any_hint_and_beyond_one_page(
+    owner: Any, orchestrator: Make
+) -> None:
+    subscription = await a_subscription(owner, concurrency_cap=1000)
+    await sagas_for(owner, subscription, 300)
+    each = await orchestrator(batch=50)
+    for _ in range(10):
+        await each.step()
+    await end_jobs(owner)
+    await until(lambda: _stepped(each, owner))
+
+
+# ── The delay before InProgress ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("hints", ["in process", "notify", "none"])
+async def test_results_that_come_before_in_progress_are_not_lost(
+    owner: Any,
+    configure: Configure,
+    place: Place,
+    open_store: OpenStore,
+    database_url: str,
+    hints: str,
+) -> None:
+    """Jobs are leased, sent and reported while their sagas still wait to become InProgress."""
+    early = 0
+
+    async def delay() -> None:
+        nonlocal early
+        sagas = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Pending'"
+        waiting = await watcher.fetchval(sagas)
+        await until_row(watcher, ACTIVE, wanted=0)  # every job has ended …
+        assert await watcher.fetchval(sagas) == waiting  # … and no saga has begun
+        early += 1
+
+    crashpoints.arm("orchestrator.after_create", delay)
+    for _ in range(10):
+        await sagas_for(owner, await a_subscription(owner), 30)
+    config = configure({"orchestrator.batch": 100})
+    async with AsyncExitStack() as stack:
+        watcher = await stack.enter_async_context(servers.connected(database_url))
+        if hints == "in process":
+            await stack.enter_async_context(running(config, place, ["orchestrator", "worker"]))
+        else:
+            for name in ("worker", "orchestrator"):
+                process = await stack.enter_async_context(running(config, place, [name]))
+                if hints == "none":
+                    process.hints.send_outward(None)
+        await until_row(owner, UNFINISHED, wanted=0)
+    assert early >= 3
+    assert await broken_invariants(open_store) == {}
+
+
+# ── Limits ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("buckets", "size"), [(1, 300), (4, 300)])
+async def test_four_orchestrators_never_exceed_a_cap_of_ten(
+    owner: Any, configure: Configure, place: Place, database_url: str, buckets: int, size: int
+) -> None:
+    subscriptions = [await a_subscription(owner, concurrency_cap=10) for _ in range(2)]
+    for subscription in subscriptions:
+        await sagas_for(owner, subscription, size, buckets=buckets)
+    most = 0
+    looks = 0
+    done = asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal most, looks
+        async with servers.connected(database_url) as watcher:
+            while not done.is_set():
+                counts = await watcher.fetch(f"{ACTIVE} GROUP BY subscription_id")
+                most = max([most, *(row[0] for row in counts)])
+                looks += 1
+
+    async def slow(_: Request) -> Outcome:
+        await asyncio.sleep(random.uniform(0, 0.02))
+        return DELIVERED
+
+    sender = FakeSender(slow)
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(running(configure(), place, ["orchestrator"]))
+        await stack.enter_async_context(running(configure(), place, ["worker"], sender))
+        watching = [asyncio.ensure_future(watch()) for _ in range(2)]
+        await until_row(owner, UNFINISHED, wanted=0, timeout=60)
+        done.set()
+        await asyncio.gather(*watching)
+    assert looks > 100
+    assert most == 10
+    assert sender.most_at_once <= 20
+
+
+async def test_a_change_of_the_cap_takes_effect(owner: Any, orchestrator: Make) -> None:
+    subscription = await a_subscription(owner, concurrency_cap=3)
+    await sagas_for(owner, subscription, 50)
+    each = await orchestrator()
+    await each.step()
+    assert await owner.fetchval(ACTIVE) == 3
+    await owner.execute("UPDATE subscriptions SET concurrency_cap = NULL")
+    for _ in range(3):
+        await each.step()
+    assert await owner.fetchval(ACTIVE) == 32
+
+
+async def test_the_number_of_open_jobs_is_bounded(owner: Any, orchestrator: Make) -> None:
+    for _ in range(10):
+        await sagas_for(owner, await a_subscription(owner), 20)
+    each = await orchestrator(open_jobs=25)
+    for _ in range(20):
+        await each.step()
+    assert await owner.fetchval(ACTIVE) == 25
+    await end_jobs(owner)
+    await each.step()
+    assert await owner.fetchval(ACTIVE) <= 25
+    for _ in range(5):
+        await each.step()
+    assert await owner.fetchval(ACTIVE) == 25
+
+
+async def test_a_rate_limit_is_kept_over_time(owner: Any, orchestrator: Make, clock: Clock) -> None:
+    """At first one, then what the time since allows, and never more than a second's worth."""
+    await sagas_for(owner, await a_subscription(owner, rate_limit_per_second=5), 100)
+    await sagas_for(owner, await a_subscription(owner, rate_limit_per_second=0.5), 100)
+    total = "SELECT count(*) FROM webhook_delivery_jobs GROUP BY subscription_id ORDER BY 1"
+    both = [await orchestrator(cap=1000), await orchestrator(cap=1000)]
+
+    async def created() -> list[int]:
+        for _ in range(4):
+            await asyncio.gather(*(each.step() for each in both))
+        return [row[0] for row in await owner.fetch(total)]
+
+    assert await created() == [1, 1]
+    await clock.shift(1)
+    assert await created() in ([1, 6], [1, 5])
+    await clock.shift(1)
+    slow, fast = await created()
+    assert (slow, fast) in ((2, 11), (2, 10))
+    await clock.shift(60)
+    assert await created() == [slow + 1, fast + 5]
+
+
+# ── Fairness ──────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(0, 300), st.dictionaries(st.integers(0, 50), st.integers(1, 100)))
+def test_split_gives_all_that_is_wanted_and_nobody_more_than_it_wants(
+    room: int, demand: dict[int, int]
+) -> None:
+    shares = split(room, demand)
+    assert shares.keys() == demand.keys()
+    assert all(0 <= shares[key] <= demand[key] for key in demand)
+    assert sum(shares.values()) == min(room, sum(demand.values()))
+
+
+@given(st.integers(0, 300), st.dictionaries(st.integers(0, 50), st.integers(1, 100)))
+def test_split_is_max_min_fair(room: int, demand: dict[int, int]) -> None:
+    shares = split(room, demand)
+    for key in demand:
+        if shares[key] < demand[key]:  # unsatisfied: nobody has noticeably more
+            assert all(shares[other] <= shares[key] + 1 for other in shares)
+
+
+waiting = st.builds(
+    WaitingSubscription,
+    st.integers(1, 10**6).map(SubscriptionId),
+    st.sampled_from(["", "one", "two", "three"]),
+    st.integers(0, 200),
+    st.booleans(),
+)
+
+
+@given(
+    st.lists(waiting, unique_by=lambda item: item.subscription_id, max_size=40),
+    st.integers(1, 500),
+)
+@settings(max_examples=200)
+def test_fair_shares_fill_the_room_and_treat_tenants_alike(
+    items: list[WaitingSubscription], room: int
+) -> None:
+    shares = fair_shares(items, room)
+    wanted = {item.subscription_id: item.due or room for item in items}
+    assert all(1 <= places <= wanted[SubscriptionId(key)] for key, places in shares.items())
+    assert sum(shares.values()) == min(room, sum(wanted.values()))
+    got: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    for item in items:
+        got[item.tenant] += shares.get(item.subscription_id, 0)
+        asked[item.tenant] += wanted[item.subscription_id]
+    for tenant in asked:
+        if got[tenant] < asked[tenant]:
+            assert all(got[other] <= got[tenant] + 1 for other in asked)
+
+
+async def test_backlogs_of_blocked_subscriptions_do_not_hide_the_others(
+    owner: Any, orchestrator: Make
+) -> None:
+    for _ in range(3):
+        blocked = await a_subscription(owner, concurrency_cap=1)
+        await sagas_for(owner, blocked, 400, age=100)
+    small = [await a_subscription(owner) for _ in range(5)]
+    each = await orchestrator(batch=100)
+    for _ in range(3):
+        await each.step()
+    assert await owner.fetchval(ACTIVE) == 3
+    for subscription in small:
+        await sagas_for(owner, subscription, 3, age=1)
+    await each.step()
+    counts = await jobs_per_subscription(owner)
+    assert [counts.get(subscription) for subscription in small] == [3] * 5
+
+
+async def test_a_backlog_that_fills_every_batch_does_not_hide_the_others(
+    owner: Any, orchestrator: Make
+) -> None:
+    """Its cap is so large that it alone could take all the room each time."""
+    greedy = await a_subscription(owner, concurrency_cap=100_000, tenant="greedy")
+    await sagas_for(owner, greedy, 3000, age=100)
+    modest = await a_subscription(owner, tenant="modest")
+    await sagas_for(owner, modest, 10, age=1)
+    each = await orchestrator(batch=100, open_jobs=100_000)
+    for _ in range(3):
+        await each.step()
+    assert (await jobs_per_subscription(owner)).get(modest) == 10
+
+
+async def test_more_blocked_subscriptions_than_one_look_around_takes_in(
+    owner: Any, orchestrator: Make
+) -> None:
+    await owner.execute(
+        "INSERT INTO subscriptions (event_type, callback_url, verified, concurrency_cap) "
+        "SELECT 'order.paid', 'https://receiver.example/', true, 1 FROM generate_series(1, 450)"
+    )
+    await owner.execute(
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, next_attempt_at) "
+        "SELECT e, s.id, surehook_now() - interval '1 hour' "
+        "FROM subscriptions s, generate_series(1, 3) AS e"
+    )
+    each = await orchestrator(batch=100, open_jobs=10_000)
+    for _ in range(20):
+        await each.step()
+    assert await owner.fetchval(ACTIVE) == 450
+    last = await a_subscription(owner)
+    await sagas_for(owner, last, 3, age=1)
+    for _ in range(30):  # a second at most
+        await each.step()
+    assert (await jobs_per_subscription(owner)).get(last) == 3
+
+
+async def test_first_attempts_and_retries_do_not_starve_each_other(
+    owner: Any, orchestrator: Make
+) -> None:
+    subscription = await a_subscription(owner)
+    other = await a_subscription(owner)
+    await sagas_for(owner, subscription, 600, status=SagaStatus.PENDING_RETRY, age=3600)
+    first = await sagas_for(owner, subscription, 10, age=1)
+    await sagas_for(owner, other, 600, age=3600)
+    retries = await sagas_for(owner, other, 10, status=SagaStatus.PENDING_RETRY, age=1)
+    await (await orchestrator()).step()
+    started = {row[0] for row in await owner.fetch("SELECT saga_id FROM webhook_delivery_jobs")}
+    assert started.issuperset(first) and started.issuperset(retries)
+    assert len(started) == 64
+
+
+async def test_an_idle_orchestrator_sleeps_until_the_next_saga_is_due(
+    owner: Any, orchestrator: Make
+) -> None:
+    each = await orchestrator()
+    await each.step()
+    assert 0.3 < await each.step() <= 0.5
+    await sagas_for(
+        owner, await a_subscription(owner), 1, age=-0.3, status=SagaStatus.PENDING_RETRY
+    )
+    assert 0 < await each.step() <= 0.3
+    await an_event(owner)

@@ -1,0 +1,559 @@
+"""Router: nothing missed, nothing twice, nobody waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support import Configure, OpenStore, servers
+from support.clock import Clock
+from support.pipeline import running
+from support.rows import a_subscription, an_event
+from support.servers import Server
+from support.waiting import until, until_row
+from surehook.config import load
+from surehook.embedded.server import EmbeddedServer
+from surehook.pipeline.hints import Hints
+from surehook.pipeline.router import Router
+from surehook.store import open_database
+from surehook.store.logins import Place
+from surehook.store.postgres.migrate import migrate
+from surehook.store.postgres.router import Cursor, RouterStore, Snapshot, advance, visible
+
+# Every event with the sagas that it has; one is missed at 0, doubled at 2.
+SAGAS_PER_EVENT = (
+    "SELECT count(g.id) AS sagas, count(DISTINCT e.id) FROM events e "
+    "LEFT JOIN webhook_delivery_sagas g ON g.event_id = e.id AND g.bucket = e.bucket "
+    "GROUP BY e.id"
+)
+
+
+async def route_all(router: Router, steps: int = 1000) -> None:
+    """Step until there is nothing more at this moment."""
+    for _ in range(steps):
+        if await router.step() > 0:
+            return
+    raise AssertionError("the router never came to rest")
+
+
+@pytest.fixture
+async def router(open_store: OpenStore, buckets: int) -> Router:
+    router = Router(RouterStore(await open_store("router")), Hints(), range(buckets), batch=50)
+    await route_all(router)  # the first look, at the empty table
+    await router.step()
+    return router
+
+
+async def pairs(owner: Any) -> set[tuple[int, int]]:
+    rows = await owner.fetch("SELECT event_id, subscription_id FROM webhook_delivery_sagas")
+    found = [tuple(row) for row in rows]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+async def many_events(owner: Any, count: int, bucket: int = 0) -> None:
+    await owner.execute(
+        "INSERT INTO events (event_type, payload, bucket) "
+        "SELECT 'order.paid', '{}', $2 FROM generate_series(1, $1)",
+        count,
+        bucket,
+    )
+
+
+# ── Matching ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_an_event_gets_a_saga_per_subscription_of_its_type_and_tenant(
+    owner: Any, router: Router, buckets: int
+) -> None:
+    wanted = {await a_subscription(owner) for _ in range(3)}
+    await a_subscription(owner, event_type="order.sent")
+    await a_subscription(owner, tenant="another")
+    events = {await an_event(owner, bucket=n % buckets) for n in range(8)}
+    await route_all(router)
+    assert await pairs(owner) == set(itertools.product(events, wanted))
+    assert await owner.fetchval(
+        "SELECT bool_and(g.bucket = e.bucket) FROM events e "
+        "JOIN webhook_delivery_sagas g ON g.event_id = e.id"
+    )
+
+
+async def test_tenants_see_nothing_of_each_other(owner: Any, router: Router) -> None:
+    subscriptions = {t: await a_subscription(owner, tenant=t) for t in ("", "one", "two")}
+    events = {t: await an_event(owner, tenant=t) for t in ("", "one", "two", "three")}
+    await route_all(router)
+    assert await pairs(owner) == {(events[t], subscriptions[t]) for t in subscriptions}
+
+
+async def test_disabled_and_unverified_subscriptions_get_no_saga(
+    owner: Any, router: Router
+) -> None:
+    await a_subscription(owner, active=False)
+    await a_subscription(owner, verified=False)
+    late = await a_subscription(owner)
+    await an_event(owner)
+    await owner.execute("UPDATE subscriptions SET active = false WHERE id = $1", late)
+    await route_all(router)
+    assert await pairs(owner) == set()
+
+
+async def test_a_subscription_gets_only_events_created_since_it_is_eligible(
+    owner: Any, router: Router
+) -> None:
+    before = await an_event(owner)
+    subscription = await a_subscription(owner)
+    after = await an_event(owner)
+    await owner.execute("UPDATE subscriptions SET active = false")
+    meanwhile = await an_event(owner)
+    await owner.execute("UPDATE subscriptions SET active = true")
+    again = await an_event(owner)
+    await route_all(router)
+    # Switched off and on again, it begins anew: `after` was not routed before that.
+    assert await pairs(owner) == {(again, subscription)}
+    assert before < after < meanwhile < again
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_cursor_wound_back_gives_the_same_sagas(
+    owner: Any, router: Router, buckets: int
+) -> None:
+    await a_subscription(owner)
+    early = await owner.fetch("SELECT bucket, snapshot::text FROM router_cursor")
+    for bucket in range(buckets):
+        await many_events(owner, 120, bucket)
+    await route_all(router)
+    routed = await pairs(owner)
+    assert len(routed) == 120 * buckets
+    for bucket, snapshot in early:
+        await owner.execute(
+            "UPDATE router_cursor SET snapshot = $2::text::pg_snapshot, partial_xid = '0', "
+            "partial_id = 0 WHERE bucket = $1",
+            bucket,
+            snapshot,
+        )
+    await route_all(router)
+    assert await pairs(owner) == routed
+    await owner.execute("DELETE FROM router_cursor")
+    await router.step()
+    await route_all(router)
+    assert await pairs(owner) == routed
+
+
+async def test_one_transaction_larger_than_many_pages_is_routed_whole(
+    owner: Any, router: Router
+) -> None:
+    await a_subscription(owner)
+    async with owner.transaction():
+        await many_events(owner, 1020)
+        await many_events(owner, 30)
+    await route_all(router)
+    assert len(await pairs(owner)) == 1050
+
+
+async def test_a_giant_transaction_that_commits_late_is_routed_whole(
+    owner: Any, router: Router, database_url: str
+) -> None:
+    """Its pages lie among transactions that were under way when others were read already."""
+    await a_subscription(owner)
+    async with AsyncExitStack() as stack:
+        writers = [
+            await stack.enter_async_context(servers.connected(database_url)) for _ in range(3)
+        ]
+        transactions = [writer.transaction() for writer in writers]
+        for writer, transaction in zip(writers, transactions, strict=True):
+            await transaction.start()
+            await many_events(writer, 130)
+            await many_events(owner, 70)
+            await route_all(router)
+        assert len(await pairs(owner)) == 210
+        await transactions[1].commit()
+        await router.step()  # in the middle of the second one …
+        await transactions[0].commit()  # … an older one commits
+        await many_events(owner, 10)
+        await route_all(router)
+        await transactions[2].rollback()
+        await route_all(router)
+    assert len(await pairs(owner)) == 210 + 260 + 10
+    await many_events(owner, 1)
+    await route_all(router)
+    assert len(await pairs(owner)) == 481
+
+
+async def test_an_event_of_a_savepoint_and_of_an_aborted_transaction(
+    owner: Any, router: Router
+) -> None:
+    await a_subscription(owner)
+    async with owner.transaction():
+        await an_event(owner)
+        async with owner.transaction():
+            kept = await an_event(owner)
+        with pytest.raises(ZeroDivisionError):
+            async with owner.transaction():
+                await an_event(owner)
+                raise ZeroDivisionError
+    await route_all(router)
+    found = {event_id for event_id, _ in await pairs(owner)}
+    assert len(found) == 2 and kept in found
+
+
+async def _writers_and_routers(
+    configure: Configure,
+    place: Place,
+    database_url: str,
+    *,
+    seconds: float,
+    routers: int,
+    buckets: int,
+) -> tuple[int, float]:
+    """Six writers, the first with its transaction open all the time; events and worst delay."""
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        for _ in range(routers):
+            await stack.enter_async_context(running(configure(), place, ["router"]))
+        connections = [
+            await stack.enter_async_context(servers.connected(database_url)) for _ in range(7)
+        ]
+        holder, *writers, watcher = connections
+        held = holder.transaction()
+        await held.start()
+        await many_events(holder, 300)
+
+        async def write(writer: Any, number: int) -> int:
+            written = 0
+            while not stop.is_set():
+                async with writer.transaction():
+                    for _ in range(1 + written % 7):
+                        await many_events(writer, 10, number % buckets)
+                        written += 10
+            return written
+
+        async def watch() -> float:
+            """How long the oldest event without a saga has been there, at worst."""
+            worst = 0.0
+            while not stop.is_set():
+                age = await watcher.fetchval(
+                    "SELECT EXTRACT(EPOCH FROM clock_timestamp() - min(e.created_at))::float8 "
+                    "FROM events e WHERE NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas g "
+                    "WHERE g.event_id = e.id AND g.bucket = e.bucket) "
+                    "AND e.id > (SELECT max(id) - 3000 FROM events)"
+                )
+                worst = max(worst, age or 0.0)
+                await asyncio.sleep(0.05)
+            return worst
+
+        work = [asyncio.ensure_future(write(w, n)) for n, w in enumerate(writers)]
+        watching = asyncio.ensure_future(watch())
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+        written = sum(await asyncio.gather(*work))
+        delay = await watching
+        left = (
+            "SELECT count(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas "
+            "g WHERE g.event_id = e.id AND g.bucket = e.bucket)"
+        )
+        await until_row(watcher, left, wanted=0)
+        assert await watcher.fetchval("SELECT count(*) FROM events") == written
+        await many_events(holder, 300)
+        await held.commit()
+        await until_row(watcher, left, wanted=0)
+    return written + 600, delay
+
+
+@pytest.mark.parametrize(("buckets", "routers"), [(1, 1), (1, 3), (4, 2)])
+async def test_six_writers_one_holding_its_transaction_open(
+    owner: Any,
+    configure: Configure,
+    place: Place,
+    database_url: str,
+    buckets: int,
+    routers: int,
+) -> None:
+    await a_subscription(owner)
+    written, delay = await _writers_and_routers(
+        configure, place, database_url, seconds=1.5, routers=routers, buckets=buckets
+    )
+    assert written > 1000
+    assert {tuple(row) for row in await owner.fetch(SAGAS_PER_EVENT)} == {(1, 1)}
+    assert delay <= 1.0
+
+
+@pytest.mark.long
+async def test_ten_seconds_of_an_open_transaction_while_ten_thousand_events_commit(
+    owner: Any, configure: Configure, place: Place, database_url: str
+) -> None:
+    await a_subscription(owner)
+    written, delay = await _writers_and_routers(
+        configure, place, database_url, seconds=10, routers=4, buckets=1
+    )
+    print(f"\n{written} events, worst delay {delay:.3f} s")
+    assert written >= 10_000
+    assert {tuple(row) for row in await owner.fetch(SAGAS_PER_EVENT)} == {(1, 1)}
+    assert delay <= 1.0
+
+
+# ── Another server ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def other_server(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server of its own, with programs of the same version."""
+    run = servers.Run()
+    server = EmbeddedServer(
+        run.directory / "other", binaries=Path(postgres.binaries), settings=servers.SETTINGS
+    )
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        run.end()
+
+
+async def _burn_transactions(url: str, count: int) -> None:
+    async with servers.connected(url) as connection:
+        await connection.execute(
+            f"DO $$ BEGIN FOR i IN 1..{count} LOOP PERFORM pg_current_xact_id(); COMMIT; "
+            "END LOOP; END $$"
+        )
+
+
+def _dump_and_restore(postgres: Server, source: str, target: str) -> None:
+    programs = Path(postgres.binaries)
+    wanted = [programs / name for name in ("pg_dump", "psql")]
+    if not all(program.exists() for program in wanted):
+        pytest.skip("these binaries have no pg_dump")
+    dump = subprocess.run(
+        [wanted[0], "--no-owner", "--no-privileges", source], check=True, stdout=subprocess.PIPE
+    )
+    subprocess.run(
+        [wanted[1], "-q", "-v", "ON_ERROR_STOP=1", target],
+        input=dump.stdout,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize("xids", ["ahead", "behind"])
+async def test_a_dump_restored_into_another_server_gives_the_same_sagas(
+    owner: Any,
+    router: Router,
+    postgres: Server,
+    other_server: EmbeddedServer,
+    database_url: str,
+    xids: str,
+) -> None:
+    """`ahead`: the restored events carry xids that the new server has yet to reach."""
+    subscription = await a_subscription(owner)
+    await _burn_transactions(database_url, 3000)
+    await many_events(owner, 130)
+    await route_all(router)
+    late = [await an_event(owner) for _ in range(70)]  # stored, not routed
+    highest = await owner.fetchval("SELECT max(xid)::text::bigint FROM events")
+    async with servers.connected(other_server.url) as admin:
+        await admin.execute("CREATE DATABASE restored")
+        here = await admin.fetchval("SELECT pg_current_xact_id()::text::bigint")
+    url = other_server.url.replace("/surehook?", "/restored?", 1)
+    if xids == "behind":
+        await _burn_transactions(other_server.url, max(highest - here, 0) + 200)
+    else:
+        assert highest > here + 100
+    await asyncio.to_thread(_dump_and_restore, postgres, database_url, url)
+
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(servers.connected(url))
+        await migrate(there, buckets=1, role_secret=servers.ROLE_SECRET)
+        place = Place(url, servers.ROLE_SECRET, servers.ENCRYPTION_KEY)
+        config = load(
+            Path(os.devnull),
+            {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLE_SECRET": servers.ROLE_SECRET},
+        )
+        database = await open_database(config, place, "router")
+        stack.push_async_callback(database.close)
+        restored = Router(RouterStore(database), Hints(), [0], batch=50)
+        await route_all(restored)
+        found = await pairs(there)
+        assert len(found) == 200
+        assert {event_id for event_id, _ in found} >= set(late)
+        # Events that arrive while the new server's xids pass through those of the old ones.
+        fresh = [await an_event(there) for _ in range(30)]
+        await route_all(restored)
+        if xids == "ahead":
+            await _burn_transactions(url, highest - here + 100)
+            fresh += [await an_event(there) for _ in range(30)]
+            await route_all(restored)
+        assert await pairs(there) == found | {(event_id, subscription) for event_id in fresh}
+
+
+# ── The cursor, against a model ───────────────────────────────────────────────────────────────
+
+
+class Model:
+    """Transactions as PostgreSQL numbers them: in order, committing in any order."""
+
+    def __init__(self) -> None:
+        self.next_xid = 10
+        self.open: dict[int, list[int]] = {}
+        self.stored: list[tuple[int, int]] = []  # committed (xid, id)
+        self.next_id = 1
+
+    def begin(self) -> None:
+        self.open[self.next_xid] = []
+        self.next_xid += 1
+
+    def insert(self, xid: int, count: int) -> None:
+        self.open[xid] += range(self.next_id, self.next_id + count)
+        self.next_id += count
+
+    def end(self, xid: int, committed: bool) -> None:
+        ids = self.open.pop(xid)
+        if committed:
+            self.stored += [(xid, number) for number in ids]
+
+    def snapshot(self) -> Snapshot:
+        in_flight = tuple(sorted(self.open))
+        return (min((*in_flight, self.next_xid)), self.next_xid, in_flight)
+
+    def sees(self, xid: int, now: Snapshot) -> bool:
+        return xid < now[1] and xid not in now[2]
+
+    def page(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, int]], Snapshot]:
+        """What router.sql reads: invisible to the cursor, visible now, in order."""
+        now = self.snapshot()
+        rows = [
+            (xid, number)
+            for xid, number in sorted(self.stored)
+            if self.sees(xid, now) and not visible(cursor, xid, number)
+        ]
+        return rows[:count], now
+
+
+Step = tuple[str, int, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["begin", "insert", "commit", "abort", "route", "route"]),
+        st.integers(0, 5),
+        st.integers(1, 5),
+    ),
+    max_size=60,
+)
+
+
+def _play(steps: list[Step], page: int) -> None:
+    model, cursor = Model(), Cursor((1, 1, ()))
+    routed: list[tuple[int, int]] = []
+    in_part: set[int] = set()
+
+    def route() -> bool:
+        nonlocal cursor
+        rows, now = model.page(cursor, page)
+        if not rows:
+            return False
+        full = len(rows) == page
+        cursor = advance(cursor, now, rows[-1] if full else None)
+        routed.extend(rows)
+        in_part.add(cursor.partial_xid)
+        # What is routed stays routed; only one transaction's part is remembered at a time.
+        assert all(visible(cursor, *row) or row[0] in in_part for row in routed)
+        for xid, number in model.stored:
+            assert not visible(cursor, xid, number) or (xid, number) in routed
+        for xid in model.open:
+            assert not visible(cursor, xid, 1 << 60)
+        return full
+
+    for what, which, count in steps:
+        active = sorted(model.open)
+        if what == "begin" and len(active) < 6:
+            model.begin()
+        elif what == "route":
+            route()
+        elif active:
+            xid = active[which % len(active)]
+            if what == "insert":
+                model.insert(xid, count)
+            else:
+                model.end(xid, what == "commit")
+    for xid in list(model.open):
+        model.end(xid, True)
+    for _ in range(1000):
+        if not route():
+            break
+    assert set(routed) == set(model.stored), "missed"
+
+
+@given(STEPS, st.integers(1, 7))
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_cursor_misses_nothing_whatever_commits_when(steps: list[Step], page: int) -> None:
+    _play(steps, page)
+
+
+def test_the_cursor_misses_nothing_in_any_interleaving_of_three_transactions() -> None:
+    """Exhaustive: three transactions of two events, each commit and read in every order."""
+    moves: list[Step] = [("commit", n, 1) for n in range(3)] + [("route", 0, 1)] * 3
+    begun: list[Step] = [
+        step for n in range(3) for step in (("begin", 0, 1), ("insert", n, 2), ("route", 0, 1))
+    ]
+    for order in set(itertools.permutations(moves)):
+        for page in (1, 2, 3, 7):
+            _play([*begun, *order], page)
+
+
+# ── The component ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_disabled_subscription_gets_nothing_two_seconds_later(
+    owner: Any, configure: Configure, place: Place, clock: Clock
+) -> None:
+    subscription = await a_subscription(owner)
+    async with running(configure(), place, ["router"]):
+        event = await an_event(owner)
+        await until(lambda: pairs(owner))
+        await owner.execute("UPDATE subscriptions SET active = false")
+        await clock.shift(2)
+        await an_event(owner)
+        witness = await a_subscription(owner)
+        last = await an_event(owner)
+        await until_row(
+            owner, "SELECT count(*) FROM webhook_delivery_sagas WHERE event_id = $1", last, wanted=1
+        )
+    assert await pairs(owner) == {(event, subscription), (last, witness)}
+
+
+async def test_an_event_inserted_by_an_application_is_routed_without_a_hint(
+    owner: Any, configure: Configure, place: Place
+) -> None:
+    await a_subscription(owner)
+    async with running(configure(), place, ["router"]):
+        began = time.monotonic()
+        await an_event(owner)
+        await until(lambda: pairs(owner))
+        assert time.monotonic() - began < 1
+
+
+@pytest.fixture
+async def both_routers(open_store: OpenStore) -> AsyncIterator[list[Router]]:
+    yield [Router(RouterStore(await open_store("router")), Hints(), [0], batch=50) for _ in (1, 2)]
+
+
+async def test_routers_side_by_side_share_the_work_and_double_nothing(
+    owner: Any, both_routers: list[Router]
+) -> None:
+    await a_subscription(owner)
+    await a_subscription(owner)
+    await many_events(owner, 1000)
+    await asyncio.gather(*(route_all(router) for router in both_routers))
+    await route_all(both_routers[0])
+    assert len(await pairs(owner)) == 2000

@@ -1,0 +1,179 @@
+"""`surehook listen` as a program: what it prints, answers and never shows."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge
+from surehook.testing import new_secret, signed_headers
+
+SECRET = new_secret()
+
+
+class Listening:
+    """A running `surehook listen --json`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        first = self.line()
+        self.url, self.ca_file = first["listening"], first["ca_file"]
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        parsed: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return parsed
+
+    def post(self, body: bytes, headers: dict[str, str], timeout: float = 10) -> tuple[int, bytes]:
+        address = urlsplit(self.url)
+        context = ssl.create_default_context(cafile=self.ca_file)
+        connection = http.client.HTTPSConnection(
+            address.hostname or "", address.port, timeout=timeout, context=context
+        )
+        try:
+            connection.request("POST", "/in?x=1", body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def deliver(self, body: bytes = b'{"order": 17}', **named: Any) -> int:
+        return self.post(body, signed_headers(SECRET, body, **named))[0]
+
+
+@contextmanager
+def started(
+    state: Path, *options: str, stdout: int | IO[str] = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "surehook", "listen", "--port", "0", *options]
+    environment = {**os.environ, "XDG_STATE_HOME": str(state), "NO_COLOR": "1", "COLUMNS": "120"}
+    process = subprocess.Popen(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def listening(state: Path, *options: str) -> Iterator[Listening]:
+    with started(state, "--json", *options) as process:
+        yield Listening(process)
+
+
+def test_a_delivery_is_checked_answered_and_told(tmp_path: Path) -> None:
+    with listening(tmp_path, "--secret", SECRET, "--secret", new_secret()) as listener:
+        assert listener.url.startswith("https://localhost:")
+        assert listener.ca_file.startswith(str(tmp_path))
+        assert listener.deliver(event_type="order.paid", webhook_id="msg_17_3") == 200
+        line = listener.line()
+        line.pop("at")
+        assert line == {
+            "status": 200,
+            "verified": True,
+            "reason": None,
+            "challenge": False,
+            "event_type": "order.paid",
+            "webhook_id": "msg_17_3",
+            "attempt": 1,
+            "path": "/in?x=1",
+            "bytes": 13,
+            "payload": {"order": 17},
+        }
+        body = b"{}"
+        assert listener.post(body, signed_headers(new_secret(), body))[0] == 401
+        refused = listener.line()
+        assert (refused["status"], refused["verified"]) == (401, False)
+        assert refused["reason"] == "no signature fits any secret"
+
+
+def test_the_first_n_fail_and_a_challenge_is_answered_meanwhile(tmp_path: Path) -> None:
+    with listening(tmp_path, "--secret", SECRET, "--fail", "2", "--status", "503") as listener:
+        challenge = new_challenge()
+        body = challenge_body(challenge, "7QXM-2KPA-9DTR")
+        _, answer = listener.post(body, signed_headers(SECRET, body, webhook_id="vrf_1_x"))
+        assert answer_proves(answer, challenge, [SECRET])
+        assert [listener.deliver() for _ in range(3)] == [503, 503, 200]
+        assert [listener.line()["attempt"] for _ in range(4)] == [1, 1, 2, 3]
+
+
+def test_it_hangs_when_told(tmp_path: Path) -> None:
+    with listening(tmp_path, "--secret", SECRET, "--hang") as listener:
+        with pytest.raises(TimeoutError):
+            listener.post(b"1", signed_headers(SECRET, b"1"), timeout=0.3)
+        assert listener.line()["status"] is None
+
+
+def test_it_waits_before_it_answers_and_ends_after_so_many(tmp_path: Path) -> None:
+    with listening(tmp_path, "--secret", SECRET, "--delay", "0.1", "--count", "1") as listener:
+        listener.deliver()
+        assert listener.process.wait(10) == 0
+
+
+def test_sigterm_and_ctrl_c_end_it_with_success(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with listening(tmp_path) as listener:
+            listener.process.send_signal(number)
+            assert listener.process.wait(10) == 0
+
+
+def test_people_see_what_came_and_no_secret_and_no_command_to_their_terminal(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "output"
+    body = json.dumps({"text": "\x1b[2J\x9b", "items": list(range(60))}).encode()
+    with output.open("w") as file, listening(tmp_path, "--secret", SECRET) as one:
+        port = urlsplit(one.url).port
+        one.process.terminate()
+        one.process.wait(10)
+        options = ["--secret", SECRET, "--count", "2", "--port", str(port)]
+        with started(tmp_path, *options, stdout=file) as process:
+            _until_listening(one, body)
+            assert one.post(b"{}", signed_headers(new_secret(), b"{}"))[0] == 401
+            assert process.wait(10) == 0
+    text = output.read_text()
+    assert "✓ verified  order.paid  msg_1_1  attempt 1" in text
+    assert "✗ no signature fits any secret" in text
+    assert "more lines" in text
+    assert "received: 2 deliveries, 1 not genuine" in text
+    assert f"SUREHOOK_CA_FILE={one.ca_file}" in text
+    assert SECRET not in text
+    assert "\x1b" not in text and "\x9b" not in text
+
+
+def _until_listening(one: Listening, body: bytes) -> None:
+    while True:
+        try:
+            assert one.post(body, signed_headers(SECRET, body, event_type="order.paid"))[0] == 200
+            return
+        except ConnectionRefusedError:
+            continue
+
+
+def test_a_taken_port_and_an_odd_secret_are_one_clear_line(tmp_path: Path) -> None:
+    with listening(tmp_path) as listener:
+        port = str(urlsplit(listener.url).port)
+        with started(tmp_path, "--port", port) as second:
+            assert second.wait(20) == 3
+            assert second.stderr is not None
+            assert f"Cannot listen on 127.0.0.1:{port}" in second.stderr.read()
+    with started(tmp_path, "--secret", "whsec_%%%") as odd:
+        assert odd.wait(20) == 2
+        assert odd.stderr is not None
+        complaint = odd.stderr.read()
+        assert "not of the form whsec_" in complaint
+        assert "%%%" not in complaint

@@ -1,0 +1,319 @@
+"""A component's connections: settings, retries, coming back, and every way of not getting in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from support import Configure, OpenStore
+from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
+from surehook.roles import ROLES
+from surehook.store import open_database
+from surehook.store.logins import Login, Place, login
+from surehook.store.postgres.database import (
+    HOT_SETTINGS,
+    OBSERVER_SETTINGS,
+    RETRIES_MAX,
+    Database,
+    Session,
+    session_settings,
+)
+
+COMPONENTS = [role.component for role in ROLES]
+
+
+async def end_sessions(owner: Any, component: str) -> int:
+    """As a restart of the server does; returns how many sessions there were."""
+    ended: int = await owner.fetchval(
+        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = $1",
+        f"surehook {component}",
+    )
+    return ended
+
+
+async def eventually_answers(database: Database) -> None:
+    """Each connection of the pool may fail once; then it must be a new one."""
+    for _ in range(4):
+        try:
+            await database.one("next_expiry", bucket=0)
+            return
+        except DatabaseUnreachable:
+            continue
+    raise AssertionError("it did not come back")
+
+
+# ── Sessions ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+async def test_every_session_has_its_component_s_user_and_settings(
+    component: str, configure: Configure, place: Place
+) -> None:
+    config = configure()
+    database = Database(config, login(config, place, component))
+    await database.open()
+    try:
+
+        async def look(session: Session) -> tuple[str, dict[str, str]]:
+            connection = session._connection
+            user = await connection.fetchval("SELECT session_user::text")
+            names = list(session_settings(config, component))
+            rows = await connection.fetch(
+                "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names
+            )
+            return user, dict(map(tuple, rows))
+
+        user, settings = await database.run(look)
+    finally:
+        await database.close()
+    assert user == next(role.name for role in ROLES if role.component == component)
+    wanted = OBSERVER_SETTINGS if component == "observer" else HOT_SETTINGS
+    assert wanted.items() <= settings.items()
+    assert settings["timezone"] == "UTC"
+    assert settings["application_name"] == f"surehook {component}"
+    assert settings["statement_timeout"] == "30s"
+    assert settings["lock_timeout"] == ("1s" if component == "ingest" else "0")
+
+
+async def test_a_setting_of_the_role_does_not_win_over_ours(
+    owner: Any, open_store: OpenStore
+) -> None:
+    name = await owner.fetchval("SELECT current_database()")
+    await owner.execute(f"ALTER ROLE lease_cleaner IN DATABASE {name} SET enable_seqscan = on")
+    await open_store("cleaner")  # asserts it
+
+
+async def test_a_pooler_that_drops_our_settings_is_refused(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = asyncpg.create_pool
+
+    def dropping(*args: Any, server_settings: dict[str, str], **kwargs: Any) -> Any:
+        return real(*args, server_settings={"application_name": "x"}, **kwargs)
+
+    monkeypatch.setattr(asyncpg, "create_pool", dropping)
+    with pytest.raises(ConfigError, match=r"changed these session settings: .*enable_seqscan"):
+        await open_store("cleaner")
+
+
+async def test_settings_survive_the_return_of_a_connection_to_the_pool(
+    open_store: OpenStore,
+) -> None:
+    cleaner = await open_store("cleaner", {"database.connections": 2})
+
+    async def planner(session: Session) -> str:
+        setting: str = await session._connection.fetchval("SHOW enable_seqscan")
+        return setting
+
+    assert [await cleaner.run(planner) for _ in range(5)] == ["off"] * 5
+
+
+# ── Statements ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_statement_of_another_component_is_not_known(open_store: OpenStore) -> None:
+    cleaner = await open_store("cleaner")
+    with pytest.raises(Bug, match="There is no statement lease_jobs here"):
+        await cleaner.all("lease_jobs", bucket=0)
+
+
+@pytest.mark.parametrize("values", [{}, {"buckets": 0}, {"bucket": 0, "more": 1}])
+async def test_a_statement_called_with_other_parameters_is_a_bug(
+    open_store: OpenStore, values: dict[str, object]
+) -> None:
+    cleaner = await open_store("cleaner")
+    with pytest.raises(Bug, match="next_expiry takes"):
+        await cleaner.one("next_expiry", **values)
+
+
+@pytest.mark.parametrize("error", [asyncpg.SerializationError, asyncpg.DeadlockDetectedError])
+async def test_work_that_another_transaction_undid_is_done_again(
+    open_store: OpenStore, error: type[Exception]
+) -> None:
+    cleaner = await open_store("cleaner")
+    tries = 0
+
+    async def work(session: Session) -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise error("undone")
+        return "done"
+
+    assert await cleaner.in_transaction(work) == "done" and tries == 3
+
+
+async def test_work_that_is_undone_every_time_is_given_up(open_store: OpenStore) -> None:
+    cleaner = await open_store("cleaner")
+    tries = 0
+
+    async def work(_: Session) -> None:
+        nonlocal tries
+        tries += 1
+        raise asyncpg.SerializationError("undone")
+
+    with pytest.raises(asyncpg.SerializationError):
+        await cleaner.in_transaction(work)
+    assert tries == RETRIES_MAX + 1
+
+
+async def test_two_transactions_that_wait_for_each_other_both_succeed(
+    owner: Any, open_store: OpenStore
+) -> None:
+    await owner.execute("INSERT INTO orchestrator_subscriptions (subscription_id) VALUES (1), (2)")
+    orchestrator = await open_store("orchestrator")
+    first_locks = asyncio.Barrier(2)
+    tries = 0
+
+    async def update(session: Session, subscription_id: int) -> None:
+        await session._connection.execute(
+            "UPDATE orchestrator_subscriptions SET rate_tokens = rate_tokens + 1 "
+            "WHERE subscription_id = $1",
+            subscription_id,
+        )
+
+    async def cross(order: tuple[int, int]) -> None:
+        met = False
+
+        async def work(session: Session) -> None:
+            nonlocal met, tries
+            tries += 1
+            await update(session, order[0])
+            if not met:
+                met = True
+                await first_locks.wait()  # both hold one row and want the other
+            await update(session, order[1])
+
+        await orchestrator.in_transaction(work)
+
+    await asyncio.gather(cross((1, 2)), cross((2, 1)))
+    assert tries == 3
+    rows = await owner.fetch("SELECT rate_tokens FROM orchestrator_subscriptions")
+    assert [row[0] for row in rows] == [3, 3]
+
+
+async def test_a_statement_that_runs_too_long_is_ended(open_store: OpenStore) -> None:
+    cleaner = await open_store("cleaner", {"database.statement_timeout": 1})
+
+    async def sleep(session: Session) -> None:
+        await session._connection.execute("SELECT pg_sleep(60)")
+
+    with pytest.raises(DatabaseUnreachable, match="statement timeout"):
+        await asyncio.wait_for(cleaner.run(sleep), 10)
+    await eventually_answers(cleaner)
+
+
+# ── Coming back ───────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_component_comes_back_after_its_sessions_were_ended(
+    owner: Any, open_store: OpenStore
+) -> None:
+    cleaner = await open_store("cleaner")
+    assert await end_sessions(owner, "cleaner") == 1
+    await eventually_answers(cleaner)
+
+
+async def test_a_session_that_ends_in_the_middle_of_work_is_unreachable_not_a_surprise(
+    owner: Any, open_store: OpenStore
+) -> None:
+    cleaner = await open_store("cleaner")
+
+    async def work(session: Session) -> None:
+        await end_sessions(owner, "cleaner")
+        await session.one("next_expiry", bucket=0)
+
+    with pytest.raises(DatabaseUnreachable) as lost:
+        await cleaner.in_transaction(work)
+    assert lost.value.exit_code == 3 and "\n" not in str(lost.value)
+    await eventually_answers(cleaner)
+
+
+async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
+    owner: Any, open_store: OpenStore
+) -> None:
+    cleaner = await open_store("cleaner")
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    async with cleaner.listening("surehook_test", heard.put_nowait) as lost:
+        await cleaner.notify("surehook_test", "there is work")
+        assert await asyncio.wait_for(heard.get(), 5) == "there is work"
+        assert not lost.done()
+        await owner.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+        )
+        await asyncio.wait_for(lost, 5)
+
+
+# ── Not getting in ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_another_role_secret_is_refused_with_advice(
+    configure: Configure, place: Place
+) -> None:
+    with pytest.raises(DatabaseUnreachable) as refused:
+        await open_database(configure(), Place(place.url, "some other secret"), "router")
+    assert 'password authentication failed for user "router_worker"' in refused.value.message
+    assert "SUREHOOK_ROLE_SECRET" in refused.value.advice
+
+
+async def test_a_component_may_have_a_login_of_its_own(configure: Configure, place: Place) -> None:
+    """The owner's URL stands for it here; with a URL of its own no password is derived."""
+    config = configure(environment={"SUREHOOK_DATABASE_URL_ROUTER": place.url})
+    assert login(config, place, "router") == Login("router", place.url)
+    database = await open_database(config, Place(place.url, "whatever it is"), "router")
+    await database.close()
+
+
+async def test_with_roles_off_every_component_uses_the_main_login(
+    configure: Configure, place: Place
+) -> None:
+    config = configure({"database.roles": False})
+    assert login(config, place, "worker") == Login("worker", place.url)
+
+
+async def test_a_database_without_our_schema_is_refused_and_nothing_stays_open(
+    configure: Configure, empty_url: str, place: Place
+) -> None:
+    with pytest.raises(AnswerIsNo, match="lacks migrations: 1 tables"):
+        await open_database(configure(), Place(empty_url, place.role_secret), "router")
+
+
+async def test_a_database_that_needs_a_newer_program_is_refused(
+    owner: Any, open_store: OpenStore
+) -> None:
+    await owner.execute("UPDATE schema_migrations SET oldest_program = '99.0' WHERE version = 1")
+    with pytest.raises(AnswerIsNo, match=r"needs surehook 99\.0 or newer"):
+        await open_store("router")
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_component_learns_the_number_of_buckets(
+    open_store: OpenStore, buckets: int
+) -> None:
+    assert (await open_store("router")).buckets == buckets
+
+
+async def test_mysql_is_refused_in_one_line(configure: Configure) -> None:
+    with pytest.raises(ConfigError, match="MySQL and MariaDB are not supported yet"):
+        await open_database(configure(), Place("mysql://h/d", None), "router")
+
+
+async def test_a_url_that_cannot_be_read_shows_no_piece_of_the_password(
+    configure: Configure,
+) -> None:
+    url = "postgresql://user:ses/ame@127.0.0.1/d"
+    config = configure({"database.roles": False})
+    with pytest.raises(ConfigError, match="percent-encoded") as refused:
+        await open_database(config, Place(url, None), "router")
+    assert "ses" not in str(refused.value).replace("used", "")
+
+
+def test_a_login_and_a_place_show_no_password() -> None:
+    shown = repr(Login("router", "postgresql://u:sesame@h/d", "router_worker", "sesame"))
+    shown += repr(Place("postgresql://u:sesame@h/d", "sesame", "sesame"))
+    assert "sesame" not in shown and "router_worker" in shown

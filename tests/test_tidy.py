@@ -1,0 +1,288 @@
+"""The structure as a test: who imports whom, contracts that cannot lie, links that lead on."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.sql_rights import analyse
+from surehook import generate
+from surehook.roles import BY_COMPONENT, ROLES, TABLES, Verb
+from surehook.store import statements
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "src" / "surehook"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+PURE = {"states", "roles", "records", "retry"}
+# Which of our modules a module or package may import, beside itself. None = all.
+MAY_IMPORT: dict[str, set[str] | None] = {
+    "states": {"retry"},
+    "roles": set(),
+    "records": {"states"},
+    "retry": set(),
+    "errors": set(),
+    "receive": set(),  # what receivers copy or import: nothing of ours
+    "observe": {"errors"},
+    "embedded": {"errors"},
+    "config": {"errors", "retry", "roles"},
+    "delivery": {*PURE, "errors", "config", "observe", "receive"},
+    "store": {*PURE, "errors", "config", "observe"},
+    "pipeline": {*PURE, "errors", "config", "observe", "receive", "delivery", "store"},
+}
+FUNCTION_LINES_MAX = 70
+LINE_LENGTH_MAX = 100
+VAGUE = {"util", "utils", "helper", "helpers", "common", "manager", "misc"}
+
+
+def name_of(path: Path) -> str:
+    """store/postgres/router.py → surehook.store.postgres.router"""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The modules of ours that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("surehook."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("surehook"):
+            assert node.level == 0, f"{path.name} imports relatively"
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                is_module = (PACKAGE.parent / Path(*module.split("."))).with_suffix(".py").exists()
+                is_package = (PACKAGE.parent / Path(*module.split("."))).is_dir()
+                yield module if is_module or is_package else str(node.module)
+
+
+def part_of(module: str) -> str:
+    """surehook.store.logins → store; surehook itself holds the version only."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def ids(paths: list[Path]) -> list[str]:
+    return [path.relative_to(REPOSITORY).as_posix() for path in paths]
+
+
+def repository_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0:  # an unpacked archive: look everywhere but in what tools made
+        files = REPOSITORY.rglob("*")
+        return [file for file in files if file.is_file() and "/." not in file.as_posix()]
+    return [
+        REPOSITORY / line for line in listed.stdout.splitlines() if (REPOSITORY / line).exists()
+    ]
+
+
+# ── Imports ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=ids(SOURCES))
+def test_imports_point_one_way(path: Path) -> None:
+    own = part_of(name_of(path))
+    allowed = MAY_IMPORT.get(own)
+    if allowed is None:
+        return
+    wrong = {part_of(module) for module in imports_of(path)} - allowed - {own, ""}
+    assert not wrong, f"{own} may not import {', '.join(sorted(wrong))}"
+
+
+def contracts() -> dict[str, str]:
+    """The docstrings of the components: files of the pipeline that name their role."""
+    found = {}
+    for path in sorted((PACKAGE / "pipeline").glob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if re.search(r"^Role\s", docstring, re.MULTILINE):
+            found[path.stem] = docstring
+    return found
+
+
+def test_no_component_imports_another() -> None:
+    components = {f"surehook.pipeline.{name}" for name in contracts()}
+    for name in contracts():
+        own = f"surehook.pipeline.{name}"
+        others = components & set(imports_of(PACKAGE / "pipeline" / f"{name}.py")) - {own}
+        assert not others, f"{name} imports {', '.join(others)}"
+
+
+def test_a_component_s_store_knows_no_other_component_s() -> None:
+    folder = PACKAGE / "store" / "postgres"
+    stores = {f"surehook.store.postgres.{path.stem}" for path in folder.glob("*.sql")}
+    assert stores
+    for path in folder.glob("*.py"):
+        others = stores & set(imports_of(path)) - {name_of(path)}
+        assert not others, f"{path.name} imports {', '.join(others)}"
+
+
+# ── Contracts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def clause(docstring: str, word: str) -> str:
+    """What follows `word` at the start of a line, its continuation lines included."""
+    match = re.search(rf"^{word}\s+(.*(?:\n {{2,}}\S.*)*)", docstring, re.MULTILINE)
+    assert match, f"the docstring has no line {word}"
+    return " ".join(match[1].split())
+
+
+def tables_in(text: str) -> set[str]:
+    return {word for word in re.findall(r"\w+", text) if word in TABLES}
+
+
+def writes_in(text: str) -> set[tuple[Verb, str]]:
+    """INSERT events, UPDATE jobs (…), router_cursor: a table without a verb means both."""
+    found = set()
+    for item in re.sub(r"\([^)]*\)", "", text).split(","):
+        verbs = [verb for verb in (Verb.INSERT, Verb.UPDATE) if verb in item]
+        for table in tables_in(item):
+            found |= {(verb, table) for verb in verbs or (Verb.INSERT, Verb.UPDATE)}
+    return found
+
+
+every_contract = pytest.mark.parametrize("name", contracts())
+# A file beside a component may work under its role: a contract, but no login or SQL of its own.
+COMPONENTS = [name for name in contracts() if name in BY_COMPONENT]
+every_component = pytest.mark.parametrize("component", COMPONENTS)
+
+
+@every_contract
+def test_a_contract_promises_no_more_than_its_role_may(name: str) -> None:
+    contract = contracts()[name]
+    role = next(role for role in ROLES if role.name == clause(contract, "Role"))
+    assert clause(contract, "Never")
+    for table in tables_in(clause(contract, "Reads")):
+        assert role.columns(Verb.SELECT, table), f"{role.name} may not read {table}"
+    for verb, table in writes_in(clause(contract, "Writes")):
+        assert role.columns(verb, table), f"{role.name} may not {verb} {table}"
+
+
+@every_component
+def test_a_contract_names_the_component_s_role(component: str) -> None:
+    assert clause(contracts()[component], "Role") == BY_COMPONENT[component].name
+
+
+@every_component
+def test_a_contract_names_exactly_the_writes_of_its_role(component: str) -> None:
+    role = BY_COMPONENT[component]
+    granted = {
+        (verb, table)
+        for verb in (Verb.INSERT, Verb.UPDATE)
+        for table in TABLES
+        if role.columns(verb, table)
+    }
+    assert writes_in(clause(contracts()[component], "Writes")) == granted
+
+
+@every_component
+def test_a_contract_names_exactly_the_tables_that_its_statements_read(component: str) -> None:
+    """What a component writes it may read too: that need not be said twice."""
+    contract = contracts()[component]
+    read, written = set(), {table for _, table in writes_in(clause(contract, "Writes"))}
+    for statement in statements.load("postgres", component).values():
+        found = analyse(statement.numbered())
+        read |= {need.table for need in found.needs if need.verb is Verb.SELECT}
+    assert tables_in(clause(contract, "Reads")) - written == read - written
+
+
+def test_every_component_with_a_contract_has_its_sql_file_and_back() -> None:
+    folder = PACKAGE / "store" / "postgres"
+    for component in COMPONENTS:
+        assert (folder / f"{component}.sql").exists()
+    for path in folder.glob("*.sql"):
+        assert path.stem in {role.component for role in ROLES}
+
+
+# ── Files ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=ids(SOURCES))
+def test_a_source_file_opens_with_a_docstring_and_stays_readable(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "it does not say what it is for"
+    assert path.stem not in VAGUE, "its name says nothing"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+
+
+def test_hand_written_sql_fits_the_line() -> None:
+    for path in PACKAGE.rglob("*.sql"):
+        if "generated" in path.parts:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            assert len(line) <= LINE_LENGTH_MAX, f"{path.name}:{number}"
+
+
+def test_generated_files_are_fresh() -> None:
+    assert generate.main(["--check"]) == 0
+
+
+# Written so that this file does not contain what it looks for.
+TRACES = re.compile(
+    "|".join(
+        [
+            r"/(?:root|work)" + r"/\w",
+            r"/tmp" + r"/wt",
+            r"--(?:extra-)?index" + r"-url\s+http",
+            r"https?://\S+/" + r"simple\b",
+            r"--find" + r"-links\s+\S*/",
+        ]
+    )
+)
+
+
+def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
+    for path in repository_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found = TRACES.search(text)
+        assert found is None, f"{path.relative_to(REPOSITORY)}: {found and found[0]}"
+
+
+# ── Pages ─────────────────────────────────────────────────────────────────────────────────────
+
+PAGES = [path for path in repository_files() if path.suffix == ".md"]
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as the usual forges make them."""
+    titles = re.findall(r"^#+\s+(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in headings(target), f"{page.name}: {link}"
+
+
+def test_every_dependency_is_justified() -> None:
+    import tomllib
+
+    page = (REPOSITORY / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = project["project"]["dependencies"]
+    wanted += (REPOSITORY / "requirements-dev.in").read_text(encoding="utf-8").splitlines()
+    for line in wanted:
+        name = re.match(r"[\w-]+", line)
+        if name:
+            assert f"| `{name[0]}` |" in page, f"docs/dependencies.md does not explain {name[0]}"
