@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from support import Configure
-from support.api import ADMIN_KEY, ENCRYPTION_KEY, FLAGS, NewKey, OpenApi
+from support.api import ADMIN_KEY, FLAGS, NewKey, OpenApi
 from support.http import Client, read_reply
 from support.waiting import until
 from surehook.serve import Process
@@ -215,7 +215,7 @@ async def test_a_request_under_way_is_finished_when_the_process_ends(
     configure: Configure, place: Place
 ) -> None:
     config = configure(FLAGS)
-    process = Process(config, Place(place.url, place.role_secret, ENCRYPTION_KEY))
+    process = Process(config, place)
     await process.open(["api"])
     work = asyncio.ensure_future(process.run())
     assert process.api is not None
@@ -238,7 +238,7 @@ async def test_a_taken_address_is_one_clear_line(
     configure: Configure, place: Place, client: Client, new_key: NewKey
 ) -> None:
     config = configure({**FLAGS, "api.listen": f"{client.host}:{client.port}"})
-    process = Process(config, Place(place.url, place.role_secret, ENCRYPTION_KEY))
+    process = Process(config, place)
     try:
         with pytest.raises(Exception, match="cannot listen on"):
             await process.open(["api"])

@@ -16,8 +16,8 @@ from typing import Protocol
 import msgspec
 
 from surehook.config import LEASE_MARGIN_SECONDS
-from surehook.delivery import Outcome, Request
-from surehook.delivery.secrets import Sealer
+from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import parse_secret, signed_headers
 from surehook.errors import NotFound
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE
@@ -59,7 +59,11 @@ class Trial:
         target = await self._store.trial_target(subscription_id, tenant)
         if target is None:
             raise NotFound(f"There is no subscription {subscription_id}.")
-        request = self._request(subscription_id, target, payload)
+        try:
+            request = self._request(subscription_id, target, payload)
+        except SealingError as error:  # as a delivery would end
+            outcome = Outcome(None, ErrorCode.SECRET_UNAVAILABLE, detail=str(error), sent=False)
+            return outcome, 0.0
         sender = await self._started_sender()
         started = time.monotonic()
         outcome = await sender.send(request)

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.api import OpenApi
+from support import Configure
+from support.api import FLAGS, OpenApi, serving
 from support.http import Client
 from support.receiver import Answer, Receiver
 from surehook.receive import verify
+from surehook.store.logins import Place
 
 NEW = {"event_type": "order.paid", "callback_url": "https://shop.example.com/hooks"}
 
@@ -120,7 +122,7 @@ async def test_a_test_event_is_sent_signed_and_its_answer_shown(
     assert sent["milliseconds"] > 0
     request = receiver.requests[0]
     assert (request.body, request.headers["x-token"]) == (b'{"hello" : 1.0}', "abc")
-    verify(made["secret"], request.headers, request.body)
+    verify(request.headers, request.body, made["secret"])
     failed = (await client.post(path)).json()
     assert (failed["delivered"], failed["error_code"], failed["excerpt"]) == (
         False,
@@ -140,7 +142,7 @@ async def test_an_endpoint_is_verified_by_the_code_that_its_challenge_carried(
     path = f"/v1/subscriptions/{made['id']}/verify"
     asked = await client.post(f"{path}?wait=20", {})
     assert (asked.status, asked.json()["last_result"]) == (202, "not proved")
-    code = msgspec.json.decode(receiver.requests[0].body)["data"]["code"]
+    code = msgspec.json.decode(receiver.requests[0].body)["code"]
     wrong = await client.post(path, {"code": "AAAA-AAAA-AAAA"})
     assert (wrong.status, wrong.json()["field"]) == (422, "code")
     right = await client.post(path, {"code": code})
@@ -162,10 +164,9 @@ async def test_a_rotated_secret_is_shown_once_and_the_old_one_expires(client: Cl
 
 
 async def test_without_an_encryption_key_nothing_is_stored(
-    open_api: OpenApi, monkeypatch: pytest.MonkeyPatch, owner: Any
+    configure: Configure, place: Place, owner: Any
 ) -> None:
-    monkeypatch.setattr("support.api.ENCRYPTION_KEY", "")
-    client = await open_api()
-    reply = await client.post("/v1/subscriptions", NEW)
+    async with serving(configure(FLAGS), Place(place.url, place.role_secret)) as client:
+        reply = await client.post("/v1/subscriptions", NEW)
     assert (reply.status, reply.json()["detail"][:24]) == (503, "SUREHOOK_ENCRYPTION_KEY ")
     assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 0
