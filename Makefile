@@ -28,8 +28,10 @@ dev: $(READY) ## run the whole system here, database included, until Ctrl-C
 test: $(READY) ## every test that CI runs
 	@exec $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
 
-test-long: $(READY) ## the tests that need minutes or millions of rows
-	@exec $(BIN)/python -m pytest -m long
+test-long: $(READY) ## the tests that need minutes or millions of rows, and all with 4 buckets
+	@$(BIN)/python -m pytest -m long
+	@SUREHOOK_TEST_BUCKETS=4 $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" \
+	  tests/store tests/pipeline tests/scenarios
 
 check: $(READY) ## lint, types, structure, generated files fresh
 	@$(BIN)/ruff check --quiet .

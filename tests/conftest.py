@@ -79,8 +79,11 @@ def postgres(request: pytest.FixtureRequest, server_kind: str) -> Server:
 
 @pytest.fixture
 def buckets() -> int:
-    """Override by @pytest.mark.parametrize("buckets", [1, 4])."""
-    return 1
+    """Override by @pytest.mark.parametrize("buckets", [1, 4]).
+
+    SUREHOOK_TEST_BUCKETS=4 runs everything that does not say otherwise on four partitions.
+    """
+    return int(os.environ.get("SUREHOOK_TEST_BUCKETS", "1"))
 
 
 @pytest.fixture

@@ -36,10 +36,26 @@ def start_run(tmp_path: Path, *, seconds: float, outcome: bool = True) -> subpro
     test = TEST.format(said=str(tmp_path / "said"), seconds=seconds, outcome=outcome)
     (tmp_path / "test_it.py").write_text(test)
     settings = ["-o", "asyncio_mode=auto", "-o", f"pythonpath={tests} {tmp_path}"]
-    settings += ["-p", "no:cacheprovider", "-n", "2", "--rootdir", str(tmp_path)]
+    settings += ["-p", "xdist", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider", "-n", "2"]
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, *settings, str(tmp_path)],
-        env={**os.environ, "SUREHOOK_TEST_POSTGRES": "wheel", "PYTHONPATH": f"{tests}:{tmp_path}"},
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            tmp_path,
+            *settings,
+            tmp_path,
+        ],
+        env={
+            **os.environ,
+            "SUREHOOK_TEST_POSTGRES": "wheel",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # what it does not need only takes time
+            "PYTHONPATH": f"{tests}:{tmp_path}",
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
