@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -24,6 +25,7 @@ from support.servers import ENCRYPTION_KEY, Server
 from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.secrets import Sealer, parse_keys
+from surehook.errors import DatabaseUnreachable
 from surehook.pipeline import worker as worker_module
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.requests import Requests
@@ -169,6 +171,33 @@ async def test_a_payload_larger_than_all_the_memory_is_sent_alone(owner: Any, wo
     await until(all_done)
     assert sender.most_at_once == 1
     await each.drain()
+
+
+async def test_memory_that_becomes_free_is_used_at_once(
+    owner: Any, configure: Configure, place: Place
+) -> None:
+    """One slow delivery with others beside it, of which memory holds one at a time."""
+    payload = f'"{"x" * 700_000}"'
+    await jobs_for(owner, 1, payload=payload)
+    quick = await a_subscription(owner, callback_url="https://receiver.example/quick")
+    await jobs_for(owner, 12, subscription_id=quick, payload=payload)
+    gate = Gate()
+    ended: list[float] = []
+
+    async def answer(request: Request) -> Outcome:
+        if not request.url.endswith("/quick"):
+            return await gate(request)
+        await asyncio.sleep(0.02)
+        ended.append(time.monotonic())
+        return DELIVERED
+
+    sender = FakeSender(answer)
+    config = configure({"worker.memory": 1024 * 1024})
+    async with running(config, place, ["worker"], sender):
+        await until(lambda: len(ended) == 12)
+        gate.opened.set()
+    assert sender.most_at_once == 2
+    assert median(b - a for a, b in pairwise(ended)) < 0.2
 
 
 async def test_two_workers_never_lease_the_same_job(owner: Any, worker: Make) -> None:
@@ -492,6 +521,26 @@ async def test_draining_finishes_what_is_under_way_and_leases_no_more(
         asyncio.get_running_loop().call_later(0.1, gate.opened.set)
     assert await counted(owner) == {"Completed": 4, "Pending": 6}
     assert sender.closed
+
+
+async def test_draining_without_a_database_ends_when_the_leases_have(
+    owner: Any, worker: Make, open_store: OpenStore
+) -> None:
+    class GoneStore(WorkerStore):
+        async def finish_jobs(self, bucket: int, reports: Any) -> Any:
+            raise DatabaseUnreachable("gone")
+
+    await jobs_for(owner, 1)
+    sender = FakeSender()
+    store = GoneStore(await open_store("worker"), "w")
+    each = await worker(sender, store=store, request_seconds=0.1, lease_seconds=5.2)
+    await each.step()
+    await until(lambda: len(sender.requests) == 1 and not sender.under_way)
+    each._lease_seconds = 0.3  # as much of the lease is left
+    async with asyncio.timeout(10):
+        await each.drain()
+    assert sender.closed
+    assert await counted(owner) == {"Leased": 1}
 
 
 async def test_a_sender_that_raises_costs_one_attempt_and_is_told(owner: Any, worker: Make) -> None:
