@@ -73,7 +73,7 @@ class Api:
             return self._url, self._key
         # Only the API's settings are of interest; the database's may be incomplete here.
         config = self._invocation.config({"database.roles": False})
-        url = self._url or Found(_listening(config), _source(config, "api.listen"))
+        url = self._url or _development_url(config) or _listening_at(config)
         key = self._key or _configured_key(config, url, self._url is None) or _development_key(url)
         if key is None:
             raise UsageError(
@@ -81,6 +81,20 @@ class Api:
                 "Give --api-key or set SUREHOOK_API_KEY; `surehook key create` makes one.",
             )
         return url, key
+
+
+def _development_url(config: Config) -> Found | None:
+    """Where `surehook dev` serves, if nobody has said where the API is or which key it takes."""
+    from surehook.certificates import state_directory
+    from surehook.dev import kept_url
+
+    told = any(config.origins[key].source != "default" for key in ("api.listen", "api.admin_key"))
+    url = None if told else kept_url(state_directory())
+    return Found(url, "`surehook dev`") if url and is_this_machine(url) else None
+
+
+def _listening_at(config: Config) -> Found:
+    return Found(_listening(config), _source(config, "api.listen"))
 
 
 def _listening(config: Config) -> str:
@@ -102,7 +116,7 @@ def _configured_key(config: Config, url: Found, own_api: bool) -> Found | None:
 
 
 def _development_key(url: Found) -> Found | None:
-    from surehook.dev import state_directory
+    from surehook.certificates import state_directory
 
     file = state_directory() / "key"
     if not is_this_machine(url.value) or not file.is_file():

@@ -7,7 +7,6 @@ Writes  certificates in its state directory; what it shows. Never a secret.
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import socket
@@ -104,7 +103,7 @@ def listen(
     from surehook import certificates
 
     _refuse_odd_secrets(secrets)
-    files = certificates.kept(state_dir or _state_directory(), _names(host))
+    files = certificates.kept(state_dir or certificates.state_directory(), _names(host))
     arrivals: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
     answers = Answers(status, fail, hang, delay)
     for number in (signal.SIGTERM, signal.SIGINT):  # how one ends it
@@ -165,11 +164,6 @@ def _listener(
             f"Cannot listen on {host}:{port}: {error.strerror or error}.",
             "Choose another --port, or 0 for any that is free.",
         ) from None
-
-
-def _state_directory() -> Path:
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "surehook" / "listen"
 
 
 def _names(host: str) -> list[str]:

@@ -227,7 +227,9 @@ def create_subscription(
 
     def read(body: bytes) -> Subscription:
         subscription = _SUBSCRIPTION(body)
-        if subscription.secret is None and made:
+        # An answer without it means that an earlier call with this key created the subscription:
+        # this very call if the key is ours, perhaps another one, with another secret, if not.
+        if subscription.secret is None and made and idempotency_key is None:
             return msgspec.structs.replace(subscription, secret=fields["secret"])
         return subscription
 
