@@ -109,12 +109,12 @@ def serve_fastapi(url: str, _: str, ready: Pipe) -> None:
         server = uvicorn.Server(
             uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False)
         )
-        task = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup()
         host, port = server.servers[0].sockets[0].getsockname()
         ready.send(f"{host}:{port}")
-        await task
+        await server.main_loop()
 
     uvloop.run(main())
 

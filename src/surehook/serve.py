@@ -88,7 +88,7 @@ class Process:
             all_databases=self.databases,
             services=self.group.services,
             sealer=self._sealer(),
-            sender=self._https_sender(),
+            sender=self._https_sender,
         )
         self.api.bind()
         return self.api

@@ -1,16 +1,171 @@
-"""POST /v1/events: stored before it is acknowledged, once per key, byte for byte."""
+"""POST /v1/events and its batch: durable before it is acknowledged, once per key, byte for byte."""
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from typing import Any
 
+import pytest
+
+from support.api import NewKey, OpenApi
 from support.http import Client
+from support.rows import a_saga, an_event
+from surehook.states import SagaStatus
+
+EVENT = {"event_type": "order.paid", "payload": {"order": 1}}
 
 
 async def test_an_event_is_durable_when_it_is_acknowledged(client: Client, owner: Any) -> None:
-    reply = await client.post("/v1/events", {"event_type": "order.paid", "payload": {"a": 1}})
-    assert reply.status == 202, reply.body
-    row = await owner.fetchrow("SELECT id, payload, event_type FROM events")
-    assert reply.json()["id"] == row["id"]
-    assert (row["payload"], row["event_type"]) == ('{"a":1}', "order.paid")
-    assert reply.json()["duplicate"] is False
+    reply = await client.post("/v1/events", EVENT)
+    row = await owner.fetchrow("SELECT id, created_at, payload, event_type, tenant FROM events")
+    assert reply.status == 202
+    shown = reply.json()
+    assert shown == {"id": row["id"], "created_at": shown["created_at"], "duplicate": False}
+    assert datetime.fromisoformat(shown["created_at"]) == row["created_at"]
+    assert len(shown["created_at"]) == len("2026-11-15T20:55:01.123456Z")
+    assert (row["payload"], row["event_type"], row["tenant"]) == ('{"order":1}', "order.paid", "")
+
+
+ODD = [
+    b'{ "a" : 1.0,\r\n"a":2 }',
+    rb'"\u0000\ud83d\ude00"',
+    b"1e400",
+    b"9" * 5000,
+    "“ünïcödé” \U0001f600\uffff".encode().join([b'"', b'"']),
+    b"[" * 30 + b"]" * 30,
+]
+
+
+async def test_payloads_are_stored_and_shown_byte_for_byte(client: Client, owner: Any) -> None:
+    for payload in ODD:
+        body = b'{"event_type":"odd","payload": ' + payload + b" }"
+        reply = await client.post("/v1/events", body)
+        assert reply.status == 202, reply.body
+        number = reply.json()["id"]
+        stored = await owner.fetchval("SELECT payload::text FROM events WHERE id = $1", number)
+        assert stored.encode() == payload
+        shown = await client.get(f"/v1/events/{number}")
+        assert b'"payload":' + payload + b"," in shown.body
+
+
+async def test_the_same_key_again_is_answered_with_the_first_event(
+    client: Client, owner: Any
+) -> None:
+    first = await client.post("/v1/events", {**EVENT, "external_id": "k1"})
+    again = await client.post("/v1/events", EVENT, idempotency_key="k1")
+    assert (first.status, again.status) == (202, 200)
+    assert again.json() == {**first.json(), "duplicate": True}
+    assert await owner.fetchval("SELECT count(*) FROM events") == 1
+
+
+async def test_the_same_key_with_other_content_is_a_conflict(client: Client) -> None:
+    await client.post("/v1/events", {**EVENT, "external_id": "k1"})
+    reply = await client.post("/v1/events", {**EVENT, "payload": 2, "external_id": "k1"})
+    assert (reply.status, reply.json()["field"]) == (409, "external_id")
+    elsewhere = await client.post(
+        "/v1/events", {**EVENT, "payload": 2, "external_id": "k1", "tenant": "acme"}
+    )
+    assert elsewhere.status == 202
+
+
+async def test_two_different_keys_in_one_request_are_refused(client: Client) -> None:
+    reply = await client.post("/v1/events", {**EVENT, "external_id": "a"}, idempotency_key="b")
+    assert (reply.status, reply.json()["field"]) == (422, "external_id")
+    bad = await client.post("/v1/events", EVENT, idempotency_key="x" * 256)
+    assert (bad.status, bad.json()["field"]) == (422, "Idempotency-Key")
+
+
+async def test_a_batch_answers_each_event(client: Client, owner: Any) -> None:
+    await client.post("/v1/events", {**EVENT, "external_id": "there"})
+    events = [
+        EVENT,
+        {**EVENT, "external_id": "there"},
+        {**EVENT, "payload": "other", "external_id": "there"},
+        {**EVENT, "external_id": "new"},
+        {**EVENT, "external_id": "new"},
+    ]
+    reply = await client.post("/v1/events/batch", {"events": events})
+    results = reply.json()["results"]
+    assert (reply.status, [one["status"] for one in results]) == (200, [202, 200, 409, 202, 200])
+    assert results[2]["error"]["field"] == "external_id"
+    assert results[3]["id"] == results[4]["id"]
+    assert await owner.fetchval("SELECT count(*) FROM events") == 3
+
+
+async def test_a_batch_with_one_wrong_event_stores_nothing(client: Client, owner: Any) -> None:
+    events = [EVENT, EVENT, {**EVENT, "event_type": "not this"}]
+    reply = await client.post("/v1/events/batch", {"events": events})
+    assert (reply.status, reply.json()["field"]) == (422, "events/2/event_type")
+    assert await owner.fetchval("SELECT count(*) FROM events") == 0
+
+
+async def test_a_batch_has_at_most_a_thousand_events(client: Client) -> None:
+    assert (await client.post("/v1/events/batch", {"events": [EVENT] * 1000})).status == 200
+    for number in (0, 1001):
+        reply = await client.post("/v1/events/batch", {"events": [EVENT] * number})
+        assert (reply.status, reply.json()["field"]) == (422, "events")
+
+
+async def test_large_payloads_are_refused_and_those_at_the_limit_taken(open_api: OpenApi) -> None:
+    client = await open_api({"api.payload_max": 2000, "api.batch_max": 10_000})
+    at_limit = {**EVENT, "payload": "x" * 1998}
+    assert (await client.post("/v1/events", at_limit)).status == 202
+    assert (await client.post("/v1/events", {**EVENT, "payload": "x" * 1999})).status == 413
+    assert (await client.post("/v1/events", {**EVENT, "payload": "x" * 100_000})).status == 413
+    batch = await client.post("/v1/events/batch", {"events": [at_limit] * 6})
+    assert (batch.status, batch.json()["field"]) == (413, "body")
+
+
+async def test_a_chunked_body_is_taken_and_its_size_limited(open_api: OpenApi) -> None:
+    client = await open_api({"api.payload_max": 2000})
+    for size, status in ((1000, 202), (8000, 413)):
+        body = b'{"event_type":"a","payload":"' + b"x" * size + b'"}'
+        chunks = [body[at : at + 700] for at in range(0, len(body), 700)]
+        framed = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+        reply = await client.ask("POST", "/v1/events", framed, {"transfer-encoding": "chunked"})
+        assert reply.status == status
+
+
+async def test_many_at_once_share_commits_and_are_all_stored(client: Client, owner: Any) -> None:
+    replies = await asyncio.gather(
+        *(client.post("/v1/events", {**EVENT, "external_id": f"k{n % 40}"}) for n in range(80))
+    )
+    assert sorted(reply.status for reply in replies) == [200] * 40 + [202] * 40
+    assert await owner.fetchval("SELECT count(*) FROM events") == 40
+
+
+async def test_a_key_of_a_tenant_writes_only_that_tenant(
+    client: Client, new_key: NewKey, owner: Any
+) -> None:
+    bound = client.with_key(await new_key("ingest", tenant="acme"))
+    assert (await bound.post("/v1/events", EVENT)).status == 202
+    assert (await bound.post("/v1/events", {**EVENT, "tenant": "acme"})).status == 202
+    for other in ("", "globex"):
+        reply = await bound.post("/v1/events", {**EVENT, "tenant": other})
+        assert (reply.status, reply.json()["field"]) == (403, "tenant")
+    batch = await bound.post("/v1/events/batch", {"events": [EVENT, {**EVENT, "tenant": "x"}]})
+    assert batch.status == 403
+    assert await owner.fetch("SELECT DISTINCT tenant FROM events") == [("acme",)]
+
+
+async def test_an_event_is_shown_with_its_deliveries(client: Client, owner: Any) -> None:
+    event_id = await an_event(owner, payload='{"a": 1}', tenant="acme", external_id="k")
+    saga_id = await a_saga(owner, event_id=event_id, status=SagaStatus.PENDING_RETRY)
+    shown = (await client.get(f"/v1/events/{event_id}")).json()
+    assert (shown["payload"], shown["tenant"], shown["external_id"]) == ({"a": 1}, "acme", "k")
+    (delivery,) = shown["deliveries"]
+    assert (delivery["id"], delivery["status"]) == (saga_id, "PendingRetry")
+    assert (delivery["attempt_count"], delivery["requeued_from"]) == (1, None)
+    assert (await client.get("/v1/events/999")).status == 404
+
+
+@pytest.mark.parametrize("buckets", [4])
+async def test_events_of_every_bucket_are_found(client: Client, owner: Any) -> None:
+    numbers = []
+    for number in range(8):
+        reply = await client.post("/v1/events", {**EVENT, "external_id": f"k{number}"})
+        numbers.append(reply.json()["id"])
+    found = await asyncio.gather(*(client.get(f"/v1/events/{number}") for number in numbers))
+    assert {reply.status for reply in found} == {200}
+    assert await owner.fetchval("SELECT count(DISTINCT bucket) FROM events") > 1

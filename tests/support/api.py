@@ -12,7 +12,6 @@ from surehook.config import Config
 from surehook.store.logins import Place
 
 ADMIN_KEY = "test-admin-key-0123456789abcdef"
-ENCRYPTION_KEY = "5a" * 32
 FLAGS: dict[str, object] = {
     "api.listen": "127.0.0.1:0",
     "api.admin_key": ADMIN_KEY,
@@ -26,9 +25,8 @@ NewKey = Callable[..., Awaitable[str]]
 @asynccontextmanager
 async def serving(config: Config, place: Place, *components: str) -> AsyncIterator[Client]:
     """The API, and other components beside it, until the block ends."""
-    sealed = Place(place.url, place.role_secret, ENCRYPTION_KEY)
     try:
-        async with running(config, sealed, ("api", *components)) as process:
+        async with running(config, place, ("api", *components)) as process:
             assert process.api is not None
             yield Client(process.api.address, ADMIN_KEY)
     finally:

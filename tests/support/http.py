@@ -65,6 +65,8 @@ class Client:
             given["authorization"] = f"Bearer {self.key}"
         for name, value in (headers or {}).items():
             given[name.replace("_", "-")] = value
+        if "transfer-encoding" in given:
+            del given["content-length"]
         lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in given.items()), "", ""]
         return "\r\n".join(lines).encode("latin-1") + content
 

@@ -41,6 +41,8 @@ OTHERS: dict[str, tuple[tuple[str, object], tuple[str, object]]] = {
         ("127.0.0.1", ("127.0.0.1",)),
     ),
     "delivery.ca_file": (("/a.pem", Path("/a.pem")), ("/b.pem", Path("/b.pem"))),
+    "delivery.proxy": (("http://p:1", "http://p:1"), ("http://u:x@p:2", "http://u:x@p:2")),
+    "delivery.secret_overlap": (("0", 0.0), ("2h", 7200.0)),
     "delivery.encryption_key": ((SECRET, SECRET), (SECRET * 2, SECRET * 2)),
     "worker.concurrency": (("1", 1), ("999", 999)),
     "worker.memory": (("1048576", 1048576), ("2097152", 2097152)),
@@ -79,6 +81,8 @@ WRONG: dict[str, tuple[object, ...]] = {
     "delivery.request_timeout": ("0", "601s", ""),
     "delivery.allow_networks": ("10.0.0.1/8", "nowhere", 5, ["10.0.0.0/8", "x"]),
     "delivery.ca_file": ("",),
+    "delivery.proxy": ("p:1", "https://p:1", "http://", "http://p/x", 5),
+    "delivery.secret_overlap": ("31d", "soon"),
     "delivery.encryption_key": ("short",),
     "worker.concurrency": (0, 10001),
     "worker.memory": (1, "64MB"),
@@ -323,6 +327,7 @@ def test_no_secret_is_shown_by_repr_str_or_the_list_of_settings() -> None:
     environment = {setting.variable: SECRET for setting in SECRET_SETTINGS}
     environment["SUREHOOK_DATABASE_URL"] = "postgresql://user:sesame@h/d?password=sesame&x=1"
     environment["SUREHOOK_DATABASE_URL_ROUTER"] = "postgresql://router:sesame@h/d"
+    environment["SUREHOOK_DELIVERY_PROXY"] = "http://user:sesame@proxy:1"
     shown = shown_everywhere(load(NOTHING, environment))
     assert SECRET not in shown and "sesame" not in shown
     assert "postgresql://user:…@h/d?x=1" in shown

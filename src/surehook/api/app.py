@@ -166,6 +166,8 @@ class Api:
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self.subscriptions.trial.close()
+        await self.vitals.close()
 
 
 def read_query(route: Route, text: bytes) -> Any:

@@ -5,7 +5,7 @@ Reads   the configuration       Writes  nothing itself
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from surehook import observe
 from surehook.api.app import Api
@@ -54,7 +54,7 @@ def assemble(
     all_databases: Mapping[str, Database],
     services: Sequence[Service],
     sealer: Sealer,
-    sender: HttpsSender,
+    sender: Callable[[], HttpsSender],
 ) -> Server:
     """The server, not listening yet."""
     metrics = Metrics()
@@ -92,7 +92,7 @@ def _subscriptions(
     hints: Hints,
     databases: Mapping[str, Database],
     sealer: Sealer,
-    sender: HttpsSender,
+    sender: Callable[[], HttpsSender],
 ) -> SubscriptionServices:
     lease_seconds = config.seconds("worker.lease_duration")
     verifier = VerifierStore(databases["verifier"])

@@ -168,7 +168,7 @@ class Failures:
         self._counts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # failures, since
 
     def too_many(self, client: str, now: float) -> bool:
-        return self._left(_network(client), now) >= self._per_minute
+        return self._left(_network(client), now) + 1 > self._per_minute
 
     def count(self, client: str, now: float) -> None:
         network = _network(client)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from surehook.api.problems import UNAVAILABLE
+from surehook.api.problems import FORBIDDEN, UNAVAILABLE, Problem
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import Health, Readiness
 from surehook.errors import SurehookError
@@ -123,6 +123,8 @@ async def readyz(call: Call) -> Answer:
 
 
 async def metrics(call: Call) -> Answer:
+    if call.key.tenant is not None:
+        raise Problem(FORBIDDEN, "The figures are those of all tenants.")
     text = await call.api.vitals.figures(call.api.room.held)
     return Answer(200, text, "text/plain; version=0.0.4; charset=utf-8")
 

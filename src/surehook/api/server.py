@@ -18,10 +18,17 @@ import time
 from email.utils import formatdate
 from enum import IntEnum
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from surehook.api.app import Api
@@ -56,6 +63,37 @@ class Phase(IntEnum):
     BODY = 2  # the client, to send the rest of it
     WORK = 3  # us
     IDLE = 4  # the client's next request
+
+
+class Cycle(RequestResponseCycle):
+    """One request and its answer, written at once: head and body in one packet."""
+
+    _head: ASGISendEvent | None = None
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            self._head = message
+            return
+        assert message["type"] == "http.response.body" and self._head is not None
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        head: Any = self._head
+        lines = [STATUS_LINE[head["status"]]]
+        headers: list[tuple[bytes, bytes]] = [*self.default_headers, *head["headers"]]
+        lines += [b"%s: %s\r\n" % header for header in headers]
+        if (b"connection", b"close") in headers:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        body = b"" if self.scope["method"] == "HEAD" else message["body"]
+        self.transport.write(b"".join([*lines, b"\r\n", body]))
+        self.response_started = self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
 
 
 class Connection(HttpToolsProtocol):
@@ -93,7 +131,38 @@ class Connection(HttpToolsProtocol):
             self._refusal = HEADERS_TOO_LARGE
             raise ValueError("headers too large")
         self._enter(Phase.BODY)
-        super().on_headers_complete()
+        self._begin_request()
+
+    def _begin_request(self) -> None:
+        """As uvicorn does it, without what we have no use for, and with our own cycle."""
+        parser, scope = self.parser, self.scope
+        version = parser.get_http_version()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        before = self.cycle
+        self.cycle = Cycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:  # sent before the answer to the one before: it has to wait
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_message_complete(self) -> None:
         if self.phase is Phase.BODY:
@@ -183,6 +252,7 @@ class Server(Component):
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,  # whoever we talk to is who they are
             timeout_keep_alive=int(idle_seconds) + 1,
         )
         self._socket: socket.socket | None = None
@@ -195,6 +265,10 @@ class Server(Component):
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def accepting(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
     def bind(self) -> None:
         """Take the address; Unreachable if that cannot be."""
         host, _, port = self._listen.rpartition(":")
@@ -204,6 +278,7 @@ class Server(Component):
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, int(port)))
+            self._socket.listen(BACKLOG)  # who comes before the loops run waits a moment
         except OSError as error:
             self._socket.close()
             raise Unreachable(

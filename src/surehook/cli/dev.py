@@ -9,7 +9,7 @@ import time
 import click
 
 from surehook.cli import Invocation
-from surehook.cli.serve import event_loop, migrate_embedded
+from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
 from surehook.listen import Arrival
 from surehook.observe import log
@@ -52,8 +52,7 @@ async def _run(config: Config, place: Place, files: object, began: float) -> Non
     from surehook.dev import Development
 
     assert isinstance(files, certificates.Certificates)
-    if config.embedded:
-        await migrate_embedded(config, place)
+    await make_ready(config, place, "api")
     development = Development(config, place, files, _show)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,12 +12,13 @@ import click
 
 from surehook.cli import Invocation
 from surehook.config import Config
+from surehook.doctor import refuse_if_unsafe
 from surehook.errors import UsageError
 from surehook.observe import log
 from surehook.place import resolve_place
 from surehook.serve import COMPONENTS
 from surehook.serve import serve as serve_components
-from surehook.store.logins import Login, Place
+from surehook.store.logins import Login, Place, login
 from surehook.store.postgres.database import connect
 from surehook.store.postgres.migrate import migrate
 
@@ -68,21 +69,30 @@ def event_loop() -> asyncio.Runner:
 
 
 async def _serve(config: Config, place: Place, names: Sequence[str]) -> None:
-    if config.embedded:
-        await migrate_embedded(config, place)
+    await make_ready(config, place, names[0])
     await serve_components(config, place, names)
 
 
-async def migrate_embedded(config: Config, place: Place) -> None:
-    """Our own database needs nobody's permission to be brought up to date."""
+async def make_ready(config: Config, place: Place, component: str) -> None:
+    """Refuse a server that forgets acknowledged writes; bring our own database up to date, which
+    needs nobody's permission."""
     timeout = config.seconds("database.connect_timeout")
-    connection = await connect(Login("migrate", place.url), timeout)
+    # Someone else's database may give us no login but the components' own.
+    who = Login("serve", place.url) if config.embedded else login(config, place, _role(component))
+    connection = await connect(who, timeout)
     try:
-        await migrate(
-            connection,
-            buckets=config.optional_number("database.buckets"),
-            role_secret=place.role_secret if config.flag("database.roles") else None,
-            grants=config.flag("database.roles"),
-        )
+        await refuse_if_unsafe(config, connection)
+        if config.embedded:
+            await migrate(
+                connection,
+                buckets=config.optional_number("database.buckets"),
+                role_secret=place.role_secret if config.flag("database.roles") else None,
+                grants=config.flag("database.roles"),
+            )
     finally:
         await connection.close()
+
+
+def _role(component: str) -> str:
+    """The API uses the logins of several components; ingest is one of them."""
+    return "ingest" if component == "api" else component

@@ -8,6 +8,7 @@ made here), so it always can.
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -453,3 +454,12 @@ def _one_line(value: str) -> str:
     if not value.isascii() or not value.isprintable() or not 1 <= len(value) <= 255:
         raise ValueError("idempotency_key must be 1 to 255 printable ASCII characters")
     return value
+
+
+def with_self(method: T, make: Callable[..., Any]) -> T:
+    """Give a method that makes a call the call's signature, for help() and editors."""
+    given = inspect.signature(make)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = given.replace(parameters=[self, *given.parameters.values()])
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method

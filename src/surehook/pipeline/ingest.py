@@ -25,6 +25,9 @@ from surehook.records import NewEvent, StoredEvent, correlation_id
 from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld, Refused
 
 BATCH_MAX = 500
+# Commits under way at once, and how many must wait for a second one to be worth it.
+WRITERS_MAX = 2
+WORTH_A_WRITER = 16
 BATCH_CHARACTERS = 8 * 2**20
 # What waits for a commit; beyond this, refuse instead of growing.
 WAITING_MAX = 10_000
@@ -55,7 +58,7 @@ class Ingest:
         self._buckets = buckets
         self._next = count()
         self._queues: dict[bool, _Queue] = {False: _Queue(), True: _Queue()}
-        self._writers: dict[bool, asyncio.Task[None]] = {}
+        self._writers: dict[bool, set[asyncio.Task[None]]] = {False: set(), True: set()}
 
     async def publish(self, event: NewEvent) -> StoredEvent:
         """Returns once the event is durable; the same key and content again: the first one.
@@ -71,13 +74,23 @@ class Ingest:
         loop = asyncio.get_running_loop()
         stored: asyncio.Future[StoredEvent] = loop.create_future()
         place = queue.append((event, stored))
-        if keyed not in self._writers or self._writers[keyed].done():
-            self._writers[keyed] = loop.create_task(self._write(keyed))
+        if self._another_writer(keyed):
+            task = loop.create_task(self._write(keyed))
+            self._writers[keyed].add(task)
+            task.add_done_callback(self._writers[keyed].discard)
         try:
             return await stored
         except asyncio.CancelledError:
             queue.remove(place)  # nobody waits for it any more: if it still can, it is not stored
             raise
+
+    def _another_writer(self, keyed: bool) -> bool:
+        """One always; a second one only for a batch that is worth a commit of its own. Events
+        with a key have one, so that no two of ours wait for each other's keys."""
+        active = len(self._writers[keyed])
+        return not active or (
+            not keyed and active < WRITERS_MAX and len(self._queues[keyed]) >= WORTH_A_WRITER
+        )
 
     async def publish_all(self, events: Sequence[NewEvent]) -> list[StoredEvent | AnswerIsNo]:
         """Each event's answer, in order; one event's conflict never fails the others."""
@@ -190,8 +203,8 @@ class _Queue:
         self._characters = 0
         self._places = count()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     @property
     def full(self) -> bool:

@@ -20,6 +20,7 @@ from surehook.config import LEASE_MARGIN_SECONDS
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.secrets import Sealer
 from surehook.delivery.signature import (
+    SecretRefused,
     SharedSecret,
     SigningKey,
     new_shared_secret,
@@ -201,7 +202,10 @@ class Subscriptions:
 def _shared(secret: str | None) -> SharedSecret:
     if secret is None:
         return new_shared_secret()
-    signer = parse_secret(secret)
+    try:
+        signer = parse_secret(secret)
+    except SecretRefused as refusal:
+        raise FieldRefused("secret", refusal.message) from None
     if not isinstance(signer, SharedSecret):
         raise FieldRefused("secret", "secret must start with whsec_.")
     return signer

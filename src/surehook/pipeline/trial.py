@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from surehook.config import LEASE_MARGIN_SECONDS
-from surehook.delivery import Outcome, Request
-from surehook.delivery.secrets import Sealer
+from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import parse_secret, signed_headers
 from surehook.errors import NotFound
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE
@@ -40,16 +41,16 @@ class Trial:
         self,
         store: VerifierStore,
         sealer: Sealer,
-        sender: PostsOnce,
+        sender: Callable[[], PostsOnce],
         request_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._store = store
         self._sealer = sealer
-        self._sender = sender
+        self._new_sender = sender
+        self._sender: PostsOnce | None = None
         self._request_seconds = request_seconds
         self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
-        self._started = False
 
     async def send(
         self, subscription_id: int, payload: str = SAMPLE, tenant: str | None = None
@@ -58,12 +59,22 @@ class Trial:
         target = await self._store.trial_target(subscription_id, tenant)
         if target is None:
             raise NotFound(f"There is no subscription {subscription_id}.")
-        if not self._started:
-            self._started = True
-            await self._sender.start()
+        try:
+            request = self._request(subscription_id, target, payload)
+        except SealingError as error:  # as a delivery would end
+            outcome = Outcome(None, ErrorCode.SECRET_UNAVAILABLE, detail=str(error), sent=False)
+            return outcome, 0.0
+        sender = await self._started_sender()
         started = time.monotonic()
-        outcome = await self._sender.send(self._request(subscription_id, target, payload))
+        outcome = await sender.send(request)
         return outcome, round((time.monotonic() - started) * 1000, 1)
+
+    async def _started_sender(self) -> PostsOnce:
+        """Made when the first test is sent: many a process never sends one."""
+        if self._sender is None:
+            self._sender = self._new_sender()
+            await self._sender.start()
+        return self._sender
 
     def _request(self, subscription_id: int, target: TrialTarget, payload: str) -> Request:
         signers = [parse_secret(self._sealer.open(text, SIGNING_PLACE)) for text in target.secrets]
@@ -89,7 +100,7 @@ class Trial:
         }
 
     async def close(self) -> None:
-        if self._started:
+        if self._sender is not None:
             await self._sender.close()
 
 

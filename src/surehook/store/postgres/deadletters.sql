@@ -34,9 +34,11 @@ ORDER BY s.updated_at, s.id LIMIT :count;
 WITH written AS (
     INSERT INTO dead_letters
         (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
-    SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
+    SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload,
+        s.bucket
     FROM (
-        SELECT id, :bucket::smallint AS bucket FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
+        SELECT id, :bucket::smallint AS bucket
+        FROM unnest(:saga_ids::bigint[]) AS given (id) OFFSET 0
     ) AS given
     JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = given.bucket
         AND (s.status = 'DeadLettered') IS TRUE

@@ -1,0 +1,121 @@
+"""The database goes away under load: 503 in time, no false acknowledgement, and back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from support import Configure
+from support.api import FLAGS, serving
+from support.gate import Gate
+from support.http import Client, Reply
+from support.waiting import until
+from surehook.store.logins import Place
+
+CLIENTS = 16
+
+
+@pytest.fixture
+async def gate(place: Place) -> AsyncIterator[Gate]:
+    async with Gate(place.url) as gate:
+        yield gate
+
+
+@pytest.fixture
+async def gated(configure: Configure, place: Place, gate: Gate) -> AsyncIterator[Client]:
+    """The API behind the gate."""
+    environment = {"SUREHOOK_DATABASE_URL": gate.url}
+    config = configure({**FLAGS, "database.statement_timeout": 3}, environment)
+    async with serving(config, Place(gate.url, place.role_secret)) as client:
+        try:
+            yield client
+        finally:
+            await gate.open()
+
+
+class Load:
+    """Clients that publish without pause, each event under a key of its own."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stopped = False
+        self.acknowledged: list[int] = []
+        self.refused = 0
+        self.slowest = 0.0
+        self.wrong: list[Reply] = []
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._publish(number) for number in range(CLIENTS)))
+
+    async def _publish(self, number: int) -> None:
+        turn = 0
+        while not self._stopped:
+            turn += 1
+            key = f"{number}-{turn}" if number % 2 else None
+            started = time.monotonic()
+            body = {"event_type": "load", "payload": turn, "external_id": key}
+            reply = await self._client.post("/v1/events", body)
+            self.slowest = max(self.slowest, time.monotonic() - started)
+            if reply.status == 202:
+                self.acknowledged.append(reply.json()["id"])
+            elif reply.status == 503 and int(reply.headers["retry-after"]) > 0:
+                self.refused += 1
+                await asyncio.sleep(0.02)
+            else:
+                self.wrong.append(reply)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+@pytest.mark.parametrize("how", ["shut", "silence"])
+async def test_a_lost_database_is_told_in_two_seconds_and_nothing_is_falsely_acknowledged(
+    gated: Client, gate: Gate, owner: Any, how: str
+) -> None:
+    load = Load(gated)
+    work = asyncio.ensure_future(load.run())
+    await until(lambda: len(load.acknowledged) > 50)
+    leave: Callable[[], None] = getattr(gate, how)
+    leave()
+    await until(lambda: load.refused > CLIENTS)
+    told = len(load.acknowledged)
+    await until(lambda: load.refused > 3 * CLIENTS)
+    assert len(load.acknowledged) - told <= CLIENTS  # what was committed just before
+    await gate.open()
+    await until(lambda: len(load.acknowledged) > told + 50)
+    load.stop()
+    await work
+    stored = {row["id"] for row in await owner.fetch("SELECT id FROM events")}
+    assert set(load.acknowledged) <= stored
+    assert load.wrong == []
+    assert load.slowest < 2.5  # 2 s, and what a busy machine adds
+
+
+@pytest.mark.parametrize("how", ["shut", "silence"])
+async def test_every_other_route_says_503_while_the_database_is_away(
+    gated: Client, gate: Gate, how: str
+) -> None:
+    made = (await gated.post("/v1/keys", {"name": "a", "scopes": ["read"]})).json()
+    getattr(gate, how)()
+    user = gated.with_key(made["key"])
+    started = time.monotonic()
+    asked = [gated.get("/v1/events"), gated.get("/v1/deliveries/1"), user.get("/v1/events")]
+    asked += [gated.post("/v1/keys", {"name": "b", "scopes": ["read"]})]
+    asked += [gated.post("/v1/dead-letters/1/requeue"), gated.get("/v1/subscriptions")]
+    replies = await asyncio.gather(*asked, gated.get("/readyz"), gated.get("/metrics"))
+    assert time.monotonic() - started < 2.5
+    assert [reply.status for reply in replies] == [503] * 7 + [200]
+    assert b"surehook_facts_total" in replies[-1].body
+    assert replies[-2].json()["checks"]["database"] != "ok"
+    assert (await gated.get("/healthz")).status == 200
+    await gate.open()
+
+    async def recovered() -> bool:
+        return (await gated.get("/readyz")).status == 200
+
+    await until(recovered)
+    assert (await user.get("/v1/events")).status == 200

@@ -1,0 +1,127 @@
+"""Health, readiness, figures, and the pages that describe the API."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.api import NewKey, OpenApi
+from support.http import Client
+from support.rows import a_saga, an_event
+from support.waiting import until
+from surehook import observe
+from surehook.observe import Level
+from surehook.observe.metrics import METRICS, Metrics
+from surehook.states import SagaStatus
+
+
+def samples(text: bytes) -> dict[tuple[str, ...], float]:
+    """Every figure by its name and its labels' values."""
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found[sample.name, *sample.labels.values()] = sample.value
+    return found
+
+
+async def test_health_needs_no_key_and_no_database(client: Client) -> None:
+    stranger = client.with_key(None)
+    assert (await stranger.get("/healthz")).json() == {"status": "ok"}
+    ready = await stranger.get("/readyz")
+    assert (ready.status, ready.json()) == (
+        200,
+        {"ready": True, "checks": {"database": "ok", "api": "ok"}},
+    )
+
+
+async def test_a_process_with_loops_is_ready_when_they_go_round(open_api: OpenApi) -> None:
+    client = await open_api(None, "router", "cleaner")
+
+    async def ready() -> Any:
+        return (await client.get("/readyz")).json()
+
+    checks = (await until(ready))["checks"]
+    assert checks == dict.fromkeys(("database", "api", "router", "cleaner"), "ok")
+
+
+async def test_a_schema_that_is_too_new_is_not_ready(client: Client, owner: Any) -> None:
+    await owner.execute(
+        "INSERT INTO schema_migrations (version, name, checksum, oldest_program) "
+        "VALUES (9999, 'future', 'x', '99.0.0')"
+    )
+    reply = await until(lambda: _not_ready(client))
+    assert reply["checks"]["database"] != "ok"
+
+
+async def _not_ready(client: Client) -> Any:
+    reply = await client.get("/readyz")
+    return reply.json() if reply.status == 503 else None
+
+
+async def test_figures_show_rates_backlog_age_and_connections(
+    open_api: OpenApi, owner: Any
+) -> None:
+    client = await open_api()
+    await an_event(owner)
+    for status in (SagaStatus.PENDING, SagaStatus.PENDING, SagaStatus.IN_PROGRESS):
+        await a_saga(owner, status=status)
+    for number in range(3):
+        await client.post("/v1/events", {"event_type": "a", "payload": number})
+    reply = await client.get("/metrics")
+    figures = samples(reply.body)
+    assert figures["surehook_facts_total", "event.accepted"] == 3
+    assert figures["surehook_backlog", "sagas", "Pending"] == 2
+    assert figures["surehook_backlog", "sagas", "InProgress"] == 1
+    assert figures["surehook_backlog", "jobs", "Pending"] == 1
+    assert figures["surehook_backlog_oldest_seconds", "sagas", "Pending"] > 0
+    assert figures["surehook_database_connections", "ingest", "idle"] >= 1
+    families = {family.name for family in text_string_to_metric_families(reply.body.decode())}
+    assert families == {name.removesuffix("_total") for name in METRICS}
+
+
+async def test_figures_need_a_key_unless_they_are_open(
+    client: Client, open_api: OpenApi, new_key: NewKey
+) -> None:
+    assert (await client.with_key(None).get("/metrics")).status == 401
+    assert (await client.with_key(await new_key("read")).get("/metrics")).status == 200
+    opened = await open_api({"api.metrics_open": True})
+    assert (await opened.with_key(None).get("/metrics")).status == 200
+
+
+def test_an_attempt_is_counted_by_its_result_and_its_time() -> None:
+    metrics = Metrics()
+    common: dict[str, object] = {"milliseconds": 20.0, "event_age_seconds": 3.0}
+    metrics("delivery.attempted", Level.INFO, {**common, "delivered": True, "error_code": None})
+    metrics("delivery.attempted", Level.INFO, {**common, "delivered": False, "error_code": "GONE"})
+    figures = samples(metrics.render([], {}, 0))
+    assert figures["surehook_attempts_total", "delivered"] == 1
+    assert figures["surehook_attempts_total", "GONE"] == 1
+    assert figures["surehook_attempt_seconds_bucket", "0.025"] == 2
+    assert figures["surehook_attempt_seconds_bucket", "0.01"] == 0
+    assert figures["surehook_delivery_latency_seconds_count",] == 1
+    assert figures["surehook_delivery_latency_seconds_sum",] == 3
+
+
+def test_figures_hear_what_a_quiet_log_does_not() -> None:
+    quiet: list[str] = []
+    metrics = Metrics()
+    observe.listen(lambda name, level, fields: quiet.append(name), Level.ERROR)
+    observe.listen(metrics)
+    try:
+        observe.emit("event.accepted")
+        assert (quiet, metrics.facts["event.accepted"]) == ([], 1)
+    finally:
+        observe.silence()
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_description_needs_nothing_from_elsewhere(client: Client, path: str) -> None:
+    reply = await client.with_key(None).get(path)
+    assert reply.status == 200
+    text = reply.body.decode()
+    assert "<script" not in text
+    assert not re.findall(r"(?:src|href)=['\"]?https?:", text)
+    assert "/v1/dead-letters/{id}/requeue" in text

@@ -1,0 +1,162 @@
+"""Lists: filters, pages that go on where the last ended, and problems that name the parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.http import Client
+from support.rows import a_dead_letter, a_saga, a_subscription, an_event
+from surehook.states import SagaStatus
+from surehook.store.postgres import observer
+
+
+async def pages(client: Client, path: str, limit: int) -> list[list[int]]:
+    """The ids of each page, to the end."""
+    listed, cursor = [], ""
+    while True:
+        joint = "&" if "?" in path else "?"
+        reply = await client.get(f"{path}{joint}limit={limit}{cursor}")
+        assert reply.status == 200, reply.body
+        listed.append([item["id"] for item in reply.json()["items"]])
+        if reply.json()["next"] is None:
+            return listed
+        cursor = f"&cursor={reply.json()['next']}"
+
+
+async def test_pages_go_on_where_the_last_ended_whatever_is_added(
+    client: Client, owner: Any
+) -> None:
+    numbers = [await an_event(owner) for _ in range(7)]
+    first = (await client.get("/v1/events?limit=3")).json()
+    assert [item["id"] for item in first["items"]] == numbers[:3:-1]
+    await an_event(owner)
+    rest = (await client.get(f"/v1/events?limit=3&cursor={first['next']}")).json()
+    assert [item["id"] for item in rest["items"]] == numbers[3:0:-1]
+
+
+async def test_events_of_the_same_moment_are_each_listed_once(client: Client, owner: Any) -> None:
+    await owner.execute(
+        "INSERT INTO events (event_type, payload, created_at) "
+        "SELECT 'same', '1', '2026-01-01' FROM generate_series(1, 9)"
+    )
+    listed = await pages(client, "/v1/events", 4)
+    assert [len(page) for page in listed] == [4, 4, 1]
+    assert len({number for page in listed for number in page}) == 9
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_events_are_filtered(client: Client, owner: Any, buckets: int) -> None:
+    wanted = await an_event(
+        owner, event_type="a", tenant="acme", external_id="k", bucket=buckets - 1
+    )
+    await an_event(owner, event_type="b", tenant="acme")
+    await an_event(owner, event_type="a", tenant="globex", external_id="k")
+    for query in ("event_type=a&tenant=acme", "external_id=k&tenant=acme"):
+        assert await pages(client, f"/v1/events?{query}", 10) == [[wanted]]
+    assert len((await pages(client, "/v1/events?external_id=k", 10))[0]) == 2
+    nothing = "/v1/events?created_until=2020-01-01T00:00:00Z"
+    assert await pages(client, nothing, 10) == [[]]
+    everything = "/v1/events?created_from=2020-01-01T00:00:00%2B01:00"
+    assert len((await pages(client, everything, 10))[0]) == 3
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_deliveries_are_filtered(client: Client, owner: Any, buckets: int) -> None:
+    acme = await a_subscription(owner, tenant="acme")
+    other = await a_subscription(owner)
+    event_id = await an_event(owner, event_type="special", bucket=buckets - 1)
+    wanted = await a_saga(
+        owner, subscription_id=acme, event_id=event_id, bucket=buckets - 1,
+        status=SagaStatus.COMPLETED,
+    )  # fmt: skip
+    for status in (SagaStatus.PENDING, SagaStatus.IN_PROGRESS, SagaStatus.DEAD_LETTERED):
+        await a_saga(owner, subscription_id=other, status=status)
+    for query in (
+        "tenant=acme",
+        f"subscription_id={acme}",
+        f"event_id={event_id}",
+        "status=Completed",
+        "event_type=special",
+        f"tenant=acme&status=Completed&event_id={event_id}",
+    ):
+        assert await pages(client, f"/v1/deliveries?{query}", 10) == [[wanted]], query
+    assert await pages(client, "/v1/deliveries?tenant=acme&status=Pending", 10) == [[]]
+    assert [len(page) for page in await pages(client, "/v1/deliveries", 3)] == [3, 1]
+
+
+async def test_a_delivery_is_shown_with_its_attempts(client: Client, owner: Any) -> None:
+    saga_id = await a_saga(owner, status=SagaStatus.DEAD_LETTERED)
+    shown = (await client.get(f"/v1/deliveries/{saga_id}")).json()
+    (attempt,) = shown["attempts"]
+    assert (shown["status"], shown["final_error_code"]) == ("DeadLettered", "HTTP_5XX")
+    assert (attempt["status"], attempt["response_status"]) == ("Failed", 500)
+    assert (attempt["error_code"], attempt["worker_id"]) == ("HTTP_5XX", "worker-1")
+    assert (await client.get("/v1/deliveries/999999")).status == 404
+
+
+async def test_dead_letters_are_filtered(client: Client, owner: Any) -> None:
+    acme = await a_subscription(owner, tenant="acme")
+    event_id = await an_event(owner, event_type="special", tenant="acme")
+    saga_id = await a_saga(
+        owner, subscription_id=acme, event_id=event_id, status=SagaStatus.DEAD_LETTERED,
+        error_code="GONE",
+    )  # fmt: skip
+    wanted = await a_dead_letter(owner, saga_id=saga_id)
+    other = await a_dead_letter(owner)
+    for query in (
+        "tenant=acme",
+        f"subscription_id={acme}",
+        "event_type=special",
+        "error_code=GONE",
+    ):
+        assert await pages(client, f"/v1/dead-letters?{query}", 10) == [[wanted]], query
+    assert await pages(client, "/v1/dead-letters?requeued=false", 1) == [[other], [wanted], []]
+    assert await pages(client, "/v1/dead-letters?requeued=true", 10) == [[]]
+    assert await pages(client, "/v1/dead-letters?failed_until=2020-01-01T00:00:00Z", 5) == [[]]
+
+
+async def test_a_page_looks_at_no_more_than_its_window(
+    client: Client, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rare match is found after pages that are empty, not by one that reads everything."""
+    acme = await a_subscription(owner, tenant="acme")
+    wanted = await a_saga(owner, subscription_id=acme)
+    other = await a_subscription(owner)
+    for _ in range(9):
+        await a_saga(owner, subscription_id=other)
+    monkeypatch.setattr(observer, "LOOK", 4)
+    listed = await pages(client, "/v1/deliveries?tenant=acme", 2)
+    assert listed == [[], [], [wanted]]
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/events?limit=0", "limit"),
+        ("/v1/events?limit=201", "limit"),
+        ("/v1/events?limit=x", "limit"),
+        ("/v1/events?cursor=%00", "cursor"),
+        ("/v1/events?cursor=abc", "cursor"),
+        ("/v1/events?cursor=W10", "cursor"),
+        ("/v1/deliveries?cursor=WyJ4Il0", "cursor"),
+        ("/v1/deliveries?cursor=Wy0xXQ", "cursor"),
+        ("/v1/events?nonsense=1", "nonsense"),
+        ("/v1/events?tenant=a&tenant=b", "query"),
+        ("/v1/events?tenant=%ff", "query"),
+        ("/v1/events?tenant=%00", "tenant"),
+        ("/v1/events?created_from=yesterday", "created_from"),
+        ("/v1/events?created_from=2026-01-01T00:00:00", "created_from"),
+        ("/v1/events?created_from=0001-01-01T00:00:00Z", "created_from"),
+        ("/v1/deliveries?status=Lost", "status"),
+        ("/v1/deliveries?event_id=0", "event_id"),
+        ("/v1/deliveries?event_id=9223372036854775808", "event_id"),
+        ("/v1/dead-letters?requeued=perhaps", "requeued"),
+        ("/v1/events/1?expand=1", "query"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(client: Client, path: str, field: str) -> None:
+    reply = await client.get(path)
+    assert (reply.status, reply.json()["field"]) == (422, field), reply.body
+    assert reply.headers["content-type"] == "application/problem+json"

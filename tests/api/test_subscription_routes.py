@@ -1,0 +1,172 @@
+"""Subscriptions over HTTP: created once, changed in part, proved, tested, their secret rotated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from support import Configure
+from support.api import FLAGS, OpenApi, serving
+from support.http import Client
+from support.receiver import Answer, Receiver
+from surehook.receive import verify
+from surehook.store.logins import Place
+
+NEW = {"event_type": "order.paid", "callback_url": "https://shop.example.com/hooks"}
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver() as receiver:
+        yield receiver
+
+
+async def test_a_subscription_is_created_once_per_key_and_its_secret_shown_once(
+    client: Client,
+) -> None:
+    body = {
+        **NEW,
+        "tenant": "acme",
+        "description": "ledger",
+        "max_attempts": 7,
+        "custom_headers": {"x-token": "very secret", "x-a": "b"},
+        "signature": "v1,v1a",
+    }
+    first = await client.post("/v1/subscriptions", body, idempotency_key="once")
+    made = first.json()
+    assert (first.status, made["secret"][:6], made["public_key"][:5]) == (201, "whsec_", "whpk_")
+    assert (made["verified"], made["active"], made["verification"]) == (False, True, None)
+    assert (made["custom_header_names"], made["max_attempts"]) == (["x-a", "x-token"], 7)
+    again = await client.post("/v1/subscriptions", body, idempotency_key="once")
+    assert (again.status, again.json()["id"]) == (200, made["id"])
+    shown = await client.get(f"/v1/subscriptions/{made['id']}")
+    listed = await client.get("/v1/subscriptions?tenant=acme&verified=false&active=true")
+    for reply in (again, shown, listed):
+        assert b"whsec_" not in reply.body and b"very secret" not in reply.body
+    assert listed.json()["items"] == [shown.json()]
+    assert (await client.get("/v1/subscriptions?verified=true")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"event_type": "a b"}, "event_type"),
+        ({"callback_url": "http://shop.example.com"}, "callback_url"),
+        ({"callback_url": "https://127.0.0.1/x"}, "callback_url"),
+        ({"callback_url": "https://" + "a" * 600}, "callback_url"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"base_delay_seconds": -1}, "base_delay_seconds"),
+        ({"request_timeout_seconds": 26}, "request_timeout_seconds"),
+        ({"concurrency_cap": 0}, "concurrency_cap"),
+        ({"rate_limit_per_second": 0}, "rate_limit_per_second"),
+        ({"custom_headers": {"webhook-id": "x"}}, "custom_headers"),
+        ({"custom_headers": {"x": "a\r\nb: c"}}, "custom_headers"),
+        ({"description": "x" * 1001}, "description"),
+        ({"description": "a\u0000b"}, "description"),
+        ({"signature": "v2"}, "signature"),
+        ({"secret": "mine"}, "secret"),
+        ({"verified": True}, "verified"),
+        ({"tenant": "a\n"}, "tenant"),
+    ],
+)
+async def test_a_wrong_setting_is_named(
+    client: Client, owner: Any, change: dict[str, object], field: str
+) -> None:
+    reply = await client.post("/v1/subscriptions", {**NEW, **change})
+    assert (reply.status, reply.json()["field"]) == (422, field), reply.body
+    assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 0
+
+
+async def test_only_what_is_named_changes(client: Client) -> None:
+    made = (await client.post("/v1/subscriptions", {**NEW, "max_attempts": 3})).json()
+    path = f"/v1/subscriptions/{made['id']}"
+    changed = (await client.ask("PATCH", path, {"active": False, "concurrency_cap": 2})).json()
+    assert (changed["active"], changed["concurrency_cap"], changed["max_attempts"]) == (False, 2, 3)
+    cleared = (await client.ask("PATCH", path, {"max_attempts": None})).json()
+    assert (cleared["max_attempts"], cleared["concurrency_cap"]) == (None, 2)
+    moved = (await client.ask("PATCH", path, {"callback_url": "https://other.example/"})).json()
+    assert moved["callback_url"] == "https://other.example/"
+    for wrong in ({"tenant": "x"}, {"verified": True}, {"secret": "x"}):
+        reply = await client.ask("PATCH", path, wrong)
+        assert (reply.status, reply.json()["field"]) == (422, next(iter(wrong)))
+    assert (await client.ask("PATCH", "/v1/subscriptions/999", {})).status == 404
+
+
+async def test_a_new_url_of_a_verified_subscription_is_staged(client: Client, owner: Any) -> None:
+    made = (await client.post("/v1/subscriptions", NEW)).json()
+    await owner.execute("UPDATE subscriptions SET verified = true")
+    path = f"/v1/subscriptions/{made['id']}"
+    moved = (await client.ask("PATCH", path, {"callback_url": "https://new.example/"})).json()
+    assert (moved["callback_url"], moved["verified"]) == (NEW["callback_url"], True)
+    assert moved["pending_callback_url"] == "https://new.example/"
+
+
+async def open_with(open_api: OpenApi, receiver: Receiver, *components: str) -> Client:
+    flags = {"delivery.allow_networks": "127.0.0.0/8", "delivery.ca_file": str(receiver.ca_file)}
+    return await open_api(flags, *components)
+
+
+async def test_a_test_event_is_sent_signed_and_its_answer_shown(
+    open_api: OpenApi, receiver: Receiver, owner: Any
+) -> None:
+    client = await open_with(open_api, receiver)
+    receiver.script("/hook", Answer(status=204), Answer(status=500, body=b"sorry"))
+    body = {**NEW, "callback_url": receiver.url + "/hook", "custom_headers": {"x-token": "abc"}}
+    made = (await client.post("/v1/subscriptions", body)).json()
+    path = f"/v1/subscriptions/{made['id']}/test"
+    sent = (await client.post(path, b'{"payload": {"hello" : 1.0}}')).json()
+    assert (sent["delivered"], sent["response_status"]) == (True, 204)
+    assert sent["milliseconds"] > 0
+    request = receiver.requests[0]
+    assert (request.body, request.headers["x-token"]) == (b'{"hello" : 1.0}', "abc")
+    verify(request.headers, request.body, made["secret"])
+    failed = (await client.post(path)).json()
+    assert (failed["delivered"], failed["error_code"], failed["excerpt"]) == (
+        False,
+        "HTTP_5XX",
+        "sorry",
+    )
+    assert await owner.fetchval("SELECT count(*) FROM events") == 0
+    assert (await client.post("/v1/subscriptions/999/test")).status == 404
+
+
+async def test_an_endpoint_is_verified_by_the_code_that_its_challenge_carried(
+    open_api: OpenApi, receiver: Receiver
+) -> None:
+    client = await open_with(open_api, receiver, "verifier")
+    body = {**NEW, "callback_url": receiver.url + "/hook"}
+    made = (await client.post("/v1/subscriptions", body)).json()
+    path = f"/v1/subscriptions/{made['id']}/verify"
+    asked = await client.post(f"{path}?wait=20", {})
+    assert (asked.status, asked.json()["last_result"]) == (202, "not proved")
+    code = msgspec.json.decode(receiver.requests[0].body)["code"]
+    wrong = await client.post(path, {"code": "AAAA-AAAA-AAAA"})
+    assert (wrong.status, wrong.json()["field"]) == (422, "code")
+    right = await client.post(path, {"code": code})
+    assert (right.status, right.json()["verified"]) == (200, True)
+    assert right.json()["verification"]["verified_at"] is not None
+    assert (await client.post("/v1/subscriptions/999/verify")).status == 404
+
+
+async def test_a_rotated_secret_is_shown_once_and_the_old_one_expires(client: Client) -> None:
+    made = (await client.post("/v1/subscriptions", NEW)).json()
+    path = f"/v1/subscriptions/{made['id']}/rotate-secret"
+    first = (await client.post(path)).json()
+    assert first["secret"].startswith("whsec_") and first["secret"] != made["secret"]
+    assert first["old_secrets_expire_at"] > made["created_at"]
+    for wrong, field in (({"overlap_seconds": -1}, "overlap_seconds"), ({"secret": "x"}, "secret")):
+        reply = await client.post(path, wrong)
+        assert (reply.status, reply.json()["field"]) == (422, field)
+    assert (await client.post("/v1/subscriptions/999/rotate-secret")).status == 404
+
+
+async def test_without_an_encryption_key_nothing_is_stored(
+    configure: Configure, place: Place, owner: Any
+) -> None:
+    async with serving(configure(FLAGS), Place(place.url, place.role_secret)) as client:
+        reply = await client.post("/v1/subscriptions", NEW)
+    assert (reply.status, reply.json()["detail"][:24]) == (503, "SUREHOOK_ENCRYPTION_KEY ")
+    assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 0

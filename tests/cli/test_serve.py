@@ -1,0 +1,90 @@
+"""serve and run: what they refuse before anything starts, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import servers
+from surehook.store.logins import Place
+
+
+def environment(place: Place, **others: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if "SUREHOOK" not in name}
+    return {
+        **kept,
+        "SUREHOOK_DATABASE_URL": place.url,
+        "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+        "SUREHOOK_ENCRYPTION_KEY": servers.ENCRYPTION_KEY,
+        **others,
+    }
+
+
+def surehook(*arguments: str, env: dict[str, str], cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "surehook", *arguments],
+        env=env,
+        cwd=cwd,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def started(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The names of components as they report that they run."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        fact = json.loads(line)
+        if fact["event"] == "component.started":
+            yield fact["component"]
+
+
+async def test_a_server_that_forgets_acknowledged_writes_is_refused(
+    place: Place, tmp_path: Path
+) -> None:
+    """The tests' own server runs without fsync."""
+    process = surehook("serve", env=environment(place), cwd=tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "fsync" in err and len(err.splitlines()) == 1 and out == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_components_run_until_a_signal_and_then_drain(
+    place: Place, tmp_path: Path, number: signal.Signals
+) -> None:
+    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
+    process = surehook("serve", "--components", "router,cleaner", env=env, cwd=tmp_path)
+    names = started(process)
+    assert {next(names), next(names)} == {"router", "cleaner"}
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    ended = [json.loads(line) for line in err.splitlines()]
+    assert sum(fact["event"] == "component.stopped" for fact in ended) == 2
+
+
+async def test_an_unknown_component_is_refused_with_the_list(place: Place, tmp_path: Path) -> None:
+    process = surehook("run", "rooter", env=environment(place), cwd=tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "no component rooter" in err and "router" in err
+
+
+async def test_a_database_without_the_schema_is_refused_with_the_command(
+    empty_url: str, postgres: servers.Server, tmp_path: Path
+) -> None:
+    place = Place(empty_url, postgres.role_secret)
+    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
+    process = surehook("run", "router", env=env, cwd=tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "surehook migrate" in err
