@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from support import Configure
-from support.api import ADMIN_KEY, ENCRYPTION_KEY, FLAGS
+from support.api import ADMIN_KEY, FLAGS
 from support.either import Either
 from support.pipeline import running
+from support.servers import ENCRYPTION_KEY
 from surehook import observe
 from surehook.client import (
     AsyncClient,

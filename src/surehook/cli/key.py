@@ -96,7 +96,7 @@ def _facts(made: ApiKey) -> list[tuple[str, object]]:
 
 def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> T:
     """Do it as the component `keys`; our own server runs for as long as it takes."""
-    from surehook.cli.serve import migrate_embedded
+    from surehook.cli.serve import make_ready
     from surehook.place import resolve_place
     from surehook.store import open_database
     from surehook.store.postgres.keys import KeyStore
@@ -105,7 +105,7 @@ def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> 
 
     async def run() -> T:
         if config.embedded:
-            await migrate_embedded(config, place)
+            await make_ready(config, place, "keys")
         database = await open_database(config, place, "keys")
         try:
             return await work(Keys(KeyStore(database)))
