@@ -16,6 +16,7 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from typing import cast
 
 from surehook import observe
 from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
@@ -77,7 +78,6 @@ class Ingest:
         if self._another_writer(keyed):
             task = loop.create_task(self._write(keyed))
             self._writers[keyed].add(task)
-            task.add_done_callback(self._writers[keyed].discard)
         try:
             return await stored
         except asyncio.CancelledError:
@@ -103,19 +103,25 @@ class Ingest:
     async def _write(self, keyed: bool) -> None:
         """Write until nobody waits. What arrives during a commit shares the next one."""
         queue = self._queues[keyed]
-        while queue:
-            batch = queue.take()
-            try:
-                if keyed:
-                    await self._write_keyed(batch)
-                else:
-                    await self._write_plain(batch)
-            except BaseException as error:
-                for _, stored in batch:
-                    if not stored.done():
-                        stored.set_exception(error)
-                if not isinstance(error, Exception):
-                    raise
+        try:
+            while queue:
+                await self._write_batch(keyed, queue.take())
+        finally:
+            # In the same breath as the last look at the queue: who comes next starts a writer.
+            self._writers[keyed].discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _write_batch(self, keyed: bool, batch: list[Waiting]) -> None:
+        try:
+            if keyed:
+                await self._write_keyed(batch)
+            else:
+                await self._write_plain(batch)
+        except BaseException as error:
+            for _, stored in batch:
+                if not stored.done():
+                    stored.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
 
     async def _write_plain(self, batch: list[Waiting]) -> None:
         events = [event for event, _ in batch]
