@@ -38,7 +38,7 @@ EXPLAINED_ABOVE = ("help", "url", "api_key")
 
 def cli_page() -> str:
     """The whole page."""
-    root = click.Context(surehook, info_name="surehook")
+    root = click.Context(surehook, info_name="surehook", **surehook.context_settings)
     parts = [INTRODUCTION]
     for name in COMMANDS:
         command = surehook.get_command(root, name)
