@@ -22,7 +22,7 @@ from surehook.pipeline.hints import Channel, Hints
 
 BACK_OFF_FIRST_SECONDS = 0.1
 # Two steps begin at least this far apart, unless the first said that there is more to do.
-PACE_SECONDS = 0.008
+PACE_SECONDS = 0.004
 BACK_OFF_MAX_SECONDS = 5.0
 # A loop that failed so often, or stood still for so long, is not alive (readiness).
 FAILURES_IN_A_ROW = 3
