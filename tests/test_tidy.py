@@ -27,6 +27,12 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "retry": set(),
     "errors": set(),
     "receive": set(),  # what receivers copy or import: nothing of ours
+    "payload": set(),
+    "outbox": {"payload"},  # what applications embed stays light: no store, no delivery
+    "client": {"errors", "payload"},
+    "certificates": set(),
+    "listen": {"receive"},
+    "testing": {"listen", "certificates"},
     "observe": {"errors"},
     "embedded": {"errors"},
     "config": {"errors", "retry", "roles"},

@@ -35,6 +35,13 @@ class Certificates:
     server_file: Path
 
 
+def state_directory() -> Path:
+    """Where this user's development certificates are kept, for `dev` and `listen` alike, so that
+    the one trusts the other."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "surehook" / "dev"
+
+
 def kept(directory: Path, names: Sequence[str] = LOCAL_NAMES) -> Certificates:
     """Those of the directory, made anew if they are missing, for other names, or nearly expired."""
     files = Certificates(directory / "ca.pem", directory / "server.pem")

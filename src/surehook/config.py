@@ -25,6 +25,8 @@ from surehook.roles import ROLES
 
 Value = str | int | float | bool | Path | tuple[str, ...] | None
 
+# Of the client, of `listen` and of this module: no settings, but no mistakes either.
+OTHER_VARIABLES = ("SUREHOOK_CONFIG", "SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
 FILE_NAMES = (Path("surehook.toml"), Path("/etc/surehook/surehook.toml"))
 # A lease outlives its request by this much, so that a result can still be written.
 LEASE_MARGIN_SECONDS = 5.0
@@ -616,7 +618,7 @@ def _take_environment(
         elif name.startswith("SUREHOOK_DATABASE_URL_"):
             component = name.removeprefix("SUREHOOK_DATABASE_URL_").lower()
             urls[_component(component, name)] = _component_url(given, component, name)
-        elif name != "SUREHOOK_CONFIG" and not name.startswith("SUREHOOK_TEST_"):
+        elif name not in OTHER_VARIABLES and not name.startswith("SUREHOOK_TEST_"):
             raise ConfigError(f"There is no setting {name}.", _nearest(name, by_variable))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surehook import certificates
+from surehook.certificates import state_directory
 from surehook.config import Config
 from surehook.errors import Unreachable
 from surehook.listen import Arrival, Listener
@@ -45,14 +46,6 @@ class Ready:
     seconds: float
 
 
-def state_directory() -> Path:
-    """Where this user's development key and certificates are kept."""
-    import os
-
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "surehook" / "dev"
-
-
 def kept_key(directory: Path) -> str:
     """The development key: made once, so that a pasted curl line also works tomorrow."""
     file = directory / "key"
@@ -63,6 +56,12 @@ def kept_key(directory: Path) -> str:
         draft.write_text("shk_" + secrets.token_urlsafe(32), encoding="ascii")
         draft.replace(file)
     return file.read_text(encoding="ascii").strip()
+
+
+def kept_url(directory: Path) -> str | None:
+    """Where the last `dev` served its API, which may be another port than the usual."""
+    file = directory / "url"
+    return file.read_text(encoding="ascii").strip() if file.is_file() else None
 
 
 def free_address(wanted: str) -> str:
@@ -119,6 +118,7 @@ class Development:
             assert self._process.api is not None
             url = f"http://{self._process.api.address}"
             key = self._config.text("api.admin_key")
+            (state_directory() / "url").write_text(url, encoding="ascii")
             async with AsyncClient(url, key) as client:
                 first = self._loop.create_task(self._first_delivery(client))
                 await asyncio.wait((running, first), return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""Writes what must agree with states.py, roles.py, config.py and the error codes.
+"""Writes what must agree with states.py, roles.py, config.py, the error codes and the commands.
 
 Reads   those modules
 Writes  store/*/generated/*.sql, config.default.toml, docs/states.md, docs/roles.md,
-        docs/reference/errors.md      (`--check` writes nothing and fails if one is stale)
+        docs/reference/*.md      (`--check` writes nothing and fails if one is stale)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from surehook import config, roles, states
 from surehook.api.openapi import api_page
+from surehook.cli.reference import cli_page
 from surehook.delivery.outcome import errors_page
 from surehook.observe.metrics import metrics_page
 
@@ -225,6 +226,7 @@ def generated() -> dict[Path, str]:
         repository / "docs" / "roles.md": roles_page(),
         repository / "docs" / "reference" / "errors.md": errors_page(),
         repository / "docs" / "reference" / "api.md": _page("api/", api_page()),
+        repository / "docs" / "reference" / "cli.md": _page("the commands", cli_page()),
         repository / "docs" / "reference" / "metrics.md": _page(
             "observe/metrics.py", metrics_page()
         ),

@@ -26,6 +26,7 @@ def modules_after(statement: str) -> set[str]:
         "import surehook; surehook.Client('http://localhost', 'shk_x').close()",
         "from surehook import outbox",
         "from surehook import receive",
+        "import surehook.pytest_plugin",
         "import surehook; surehook.outbox.publish",
     ],
 )

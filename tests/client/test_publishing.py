@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import json
+import os
 import socket
 import threading
 import time
@@ -228,6 +231,48 @@ async def test_a_kept_connection_that_was_closed_is_not_used_again(
         api.close_connections()
         await asyncio.sleep(0.05)  # the news must travel; there is nobody to ask for it
     assert len(api.events) == api.connections == 5
+
+
+@pytest.mark.filterwarnings(
+    # asyncio's own complaint about connections that outlive their loop
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+def test_an_async_client_may_be_used_in_one_loop_after_the_other(api: ScriptedApi) -> None:
+    async def twice(client: AsyncClient) -> None:
+        await client.publish("a", 1)
+        await client.publish("a", 2)
+
+    client = AsyncClient(api.url, KEY, retry=ONCE)
+    asyncio.run(twice(client))
+    asyncio.run(twice(client))
+    assert (len(api.events), api.connections) == (4, 2)
+    del client
+    gc.collect()  # the complaint belongs here, not into the next test
+
+
+def test_a_forked_child_opens_connections_of_its_own(api: ScriptedApi) -> None:
+    with Client(api.url, KEY, retry=ONCE) as client:
+        client.publish("a", "parent")
+        child = os.fork()
+        if child == 0:
+            client.publish("a", "child")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        client.publish("a", "parent again")
+    assert (len(api.events), api.connections) == (3, 2)
+
+
+def test_help_shows_the_arguments_of_a_call() -> None:
+    for kind in (Client, AsyncClient):
+        assert list(inspect.signature(kind.publish).parameters) == [
+            "self",
+            "event_type",
+            "payload",
+            "tenant",
+            "external_id",
+        ]
+        assert "durable" in (kind.publish.__doc__ or "")
 
 
 def test_one_client_serves_many_threads(api: ScriptedApi) -> None:

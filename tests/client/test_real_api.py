@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from support import Configure
-from support.api import ADMIN_KEY, ENCRYPTION_KEY, FLAGS
+from support.api import ADMIN_KEY, FLAGS
 from support.either import Either
 from support.pipeline import running
+from support.servers import ENCRYPTION_KEY
 from surehook import observe
 from surehook.client import (
     AsyncClient,
     Client,
     Conflict,
     InvalidRequest,
+    NewEvent,
     NotAuthenticated,
     NotFound,
     NotPermitted,
@@ -180,6 +182,40 @@ async def test_lists_go_on_over_all_pages(client: Either) -> None:
     listed = await client("events.list", event_type="page", limit=10)
     assert {event.id for event in listed} == {item.id for item in stored}
     assert len(listed) == 25
+
+
+async def test_a_taken_key_fails_only_its_own_item_of_a_batch(client: Either) -> None:
+    await client("publish", "a", 1, tenant="acme", external_id="taken")
+    good = NewEvent("a", 2, tenant="acme")
+    taken = NewEvent("a", 3, tenant="acme", external_id="taken")
+    same = NewEvent("a", 1, tenant="acme", external_id="taken")
+    stored, refused, repeated = await client("publish_batch", [good, taken, same])
+    assert (stored.status, stored.stored, stored.duplicate) == (202, True, False)
+    assert (refused.status, refused.stored, refused.error.status) == (409, False, 409)
+    assert (repeated.status, repeated.stored, repeated.duplicate) == (200, True, True)
+
+
+async def test_a_key_pair_is_made_by_the_server_and_its_public_key_verifies(
+    client: Either, surehook_receiver: Receiver
+) -> None:
+    subscription = await client(
+        "subscriptions.create", "order.paid", surehook_receiver.url, signature="v1a"
+    )
+    assert subscription.public_key.startswith("whpk_")
+    surehook_receiver.accept(subscription.public_key)
+    assert (await client("subscriptions.test", subscription.id)).delivered
+    assert (await arrived(surehook_receiver, 1)).message.secret == subscription.public_key
+
+
+async def test_a_tenants_key_publishes_for_its_tenant(client: Either, url: str) -> None:
+    key = await client("keys.create", "acme", ["ingest", "read"], tenant="acme")
+    other = Either(type(client.client)(url, key.key))
+    published = await other("publish", "order.paid", 1)
+    assert (await other("events.get", published.id)).tenant == "acme"
+    elsewhere = await client("publish", "order.paid", 1, tenant="other")
+    with pytest.raises(NotFound):
+        await other("events.get", elsewhere.id)
+    await other.close()
 
 
 async def test_keys_open_what_their_scopes_say_until_they_are_revoked(

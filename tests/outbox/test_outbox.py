@@ -12,6 +12,8 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
+from django.db import connections
+from django.utils.connection import ConnectionProxy
 
 from support.applications import DRIVERS, Driver, Login
 from support.rows import a_subscription
@@ -115,7 +117,7 @@ async def test_an_event_lives_and_dies_with_the_callers_transaction(
 async def test_a_transaction_held_open_delays_nobody_else(
     driver: Driver, login: Login, routed: Routed
 ) -> None:
-    await _held_open(driver, login, routed, seconds=0.3)
+    await _held_open(driver, login, routed, seconds=2)
 
 
 @pytest.mark.long
@@ -198,6 +200,13 @@ async def test_a_json_codec_of_the_application_changes_nothing(login: Login, own
         )
         await outbox.publish_async(connection, "order.paid", {"a": 1})
     assert await owner.fetchval("SELECT payload FROM events") == '{"a":1}'
+
+
+async def test_djangos_default_connection_object_will_do(login: Login, owner: Any) -> None:
+    async with DRIVERS["django"](login) as transaction:
+        proxy = ConnectionProxy(connections, transaction.handle.alias)
+        outbox.publish(proxy, "order.paid", 1)
+    assert await owner.fetchval("SELECT count(*) FROM events") == 1
 
 
 # ── Rights ────────────────────────────────────────────────────────────────────────────────────

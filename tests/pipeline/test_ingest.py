@@ -71,6 +71,17 @@ async def test_concurrent_publishes_share_few_inserts_and_each_gets_its_own_even
     assert Counter(row[2] for row in rows) == dict.fromkeys(range(buckets), 1200 // buckets)
 
 
+@pytest.mark.parametrize("external_id", [None, "key"])
+async def test_who_publishes_again_as_soon_as_answered_is_answered_again(
+    ingest: Ingest, external_id: str | None
+) -> None:
+    """The writer has just found nobody waiting when the next one comes."""
+    async with asyncio.timeout(10):
+        for number in range(20):
+            key = external_id and f"{external_id}-{number}"
+            assert (await ingest.publish(an_order(number, key))).id
+
+
 async def test_a_publish_is_acknowledged_only_when_it_is_committed(
     owner: Any, ingest: Ingest, disarmed: None
 ) -> None:

@@ -375,7 +375,7 @@ async def test_a_dump_restored_into_another_server_gives_the_same_sagas(
 
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(servers.connected(url))
-        await migrate(there, buckets=1, role_secret=servers.ROLE_SECRET)
+        await migrate(there, role_secret=servers.ROLE_SECRET)
         place = Place(url, servers.ROLE_SECRET, servers.ENCRYPTION_KEY)
         config = load(
             Path(os.devnull),

@@ -58,7 +58,7 @@ class Child:
         if not self.ended:
             self.process.send_signal(number)
 
-    async def exit(self, timeout: float = 30.0) -> int:
+    async def exit(self, timeout: float = 60.0) -> int:
         await until(lambda: self.ended, timeout, lambda: self.text()[-2000:])
         return self.process.returncode
 

@@ -16,7 +16,7 @@ LOOK_SECONDS = 0.01
 
 async def until(
     condition: Callable[[], Any],
-    timeout: float = 20.0,
+    timeout: float = 40.0,
     what: Callable[[], object] = lambda: "",
 ) -> Any:
     """The condition's first true value; fails with `what()` when the time is over."""
@@ -33,7 +33,7 @@ async def until(
 
 
 async def until_row(
-    owner: Any, sql: str, *values: object, wanted: object = True, timeout: float = 20.0
+    owner: Any, sql: str, *values: object, wanted: object = True, timeout: float = 40.0
 ) -> None:
     """Until the question's first column is `wanted`."""
     last: object = None

@@ -18,6 +18,8 @@ from surehook import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from click.shell_completion import CompletionItem
+
     from surehook.config import Config
 
 # name → (module, attribute, what it does), in the order in which help lists them.
@@ -25,13 +27,25 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "dev": ("surehook.cli.dev", "dev", "Run everything here and deliver a first webhook."),
     "serve": ("surehook.cli.serve", "serve", "Run all components, or some, in one process."),
     "run": ("surehook.cli.serve", "run", "Run one component alone."),
-    "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
+    "publish": ("surehook.cli.publish", "publish", "Publish an event, or many."),
+    "event": ("surehook.cli.event", "event", "What was published, and where it went."),
+    "subscription": (
+        "surehook.cli.subscription",
+        "subscription",
+        "Who gets which events: create, verify, test, change.",
+    ),
+    "delivery": ("surehook.cli.delivery", "delivery", "What became of each event."),
+    "dead-letter": ("surehook.cli.deadletter", "dead_letter", "What was given up; requeue it."),
+    "tail": ("surehook.cli.tail", "tail", "Show deliveries as they change."),
     "listen": ("surehook.cli.listen", "listen", "Receive webhooks here, check and show them."),
-    "bench": ("surehook.cli.bench", "bench", "Measure deliveries and CPU per delivery."),
+    "key": ("surehook.cli.key", "key", "API keys: create, list, revoke."),
     "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
     "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
+    "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
     "db": ("surehook.embedded.cli", "db", "The embedded PostgreSQL server, as its owner."),
+    "bench": ("surehook.cli.bench", "bench", "Measure deliveries and CPU per delivery."),
+    "completion": ("surehook.cli.completion", "completion", "Complete commands in your shell."),
 }
 
 
@@ -48,6 +62,13 @@ class Invocation:
         return load(self.config_file, flags=flags)
 
 
+class InOrder(click.Group):
+    """Lists its commands as they were written down, not by the alphabet."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 class LazyGroup(click.Group):
     """Knows its commands' names and summaries without importing them."""
 
@@ -60,6 +81,16 @@ class LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[name]
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=summary)
+            for name, (_, _, summary) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, context, incomplete)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

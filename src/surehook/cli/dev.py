@@ -23,7 +23,8 @@ PAYLOAD_SHOWN_MAX = 120
 @click.pass_obj
 def dev(invocation: Invocation) -> None:
     from surehook import certificates
-    from surehook.dev import free_address, kept_key, state_directory
+    from surehook.certificates import state_directory
+    from surehook.dev import free_address, kept_key
 
     began = time.monotonic()
     given = invocation.config()

@@ -7,7 +7,6 @@ Writes  certificates in its state directory; what it shows. Never a secret.
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import socket
@@ -60,7 +59,13 @@ class Answers:
 
 
 @click.command(help="Receive webhooks on this machine over HTTPS, check them and show them.")
-@click.option("--port", default=8443, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--port",
+    default=8443,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The port; 0 takes any that is free.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--secret",
@@ -70,8 +75,10 @@ class Answers:
     metavar="whsec_…",
     help="Check signatures with it; may be repeated. Else from SUREHOOK_SECRET.",
 )
-@click.option("--status", type=click.IntRange(200, 599), help="Answer with this status.")
-@click.option("--fail", default=0, type=click.IntRange(0), metavar="N", help="Only the first N so.")
+@click.option("--status", type=click.IntRange(200, 599), help="Answer with this status …")
+@click.option(
+    "--fail", default=0, type=click.IntRange(0), metavar="N", help="… to the first N only (500)."
+)
 @click.option("--hang", is_flag=True, help="Do not answer at all.")
 @click.option("--delay", default=0.0, type=click.FloatRange(0), help="Seconds before an answer.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N deliveries.")
@@ -96,7 +103,7 @@ def listen(
     from surehook import certificates
 
     _refuse_odd_secrets(secrets)
-    files = certificates.kept(state_dir or _state_directory(), _names(host))
+    files = certificates.kept(state_dir or certificates.state_directory(), _names(host))
     arrivals: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
     answers = Answers(status, fail, hang, delay)
     for number in (signal.SIGTERM, signal.SIGINT):  # how one ends it
@@ -157,11 +164,6 @@ def _listener(
             f"Cannot listen on {host}:{port}: {error.strerror or error}.",
             "Choose another --port, or 0 for any that is free.",
         ) from None
-
-
-def _state_directory() -> Path:
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "surehook" / "listen"
 
 
 def _names(host: str) -> list[str]:
@@ -253,7 +255,10 @@ class Screen:
         self._seen["not genuine"] += arrival.message is None and self.checked
         self._console.print()
         self._console.print(self._headline(arrival))
-        if arrival.challenge and arrival.message is None:
+        if arrival.challenge and arrival.message is not None:
+            self._console.print(_text(("  answered with the proof that we hold the secret", "dim")))
+            return
+        if arrival.challenge:
             advice = "without the secret no proof was given: send the code back through the API"
             self._console.print(_text((f"  {advice}", "yellow")))
         if arrival.attempt > 1 and self._shown == (arrival.webhook_id, arrival.body):

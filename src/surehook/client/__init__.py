@@ -8,6 +8,7 @@ Writes  nothing; talks to the HTTP API alone
     errors.py        what can go wrong
     tries.py         what is tried again, and when
     wire.py          HTTP/1.1 without input or output: request to bytes, bytes to answer
+    settings.py      what both are made with
     blocking.py      Client: sockets and threads
     asynchronous.py  AsyncClient: asyncio streams
 

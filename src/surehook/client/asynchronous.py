@@ -5,8 +5,8 @@ Reads   answers        Writes  requests, over connections that it keeps for the 
     async with AsyncClient("https://surehook.example.com", "shk_…") as client:
         await client.publish("order.paid", {"order": 17})
 
-The same calls as Client's, awaited; lists are asynchronous iterators. A client belongs to the loop
-that it is first used in.
+The same calls as Client's, awaited; lists are asynchronous iterators. Connections belong to a loop:
+in another one the client opens new ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from surehook.client import calls
-from surehook.client.blocking import with_self
 from surehook.client.calls import Call
 from surehook.client.errors import ClientError
 from surehook.client.results import DeliveryWithAttempts, Page
@@ -51,7 +50,7 @@ def _method(
         result: T = await self._run(make(*arguments, **named))
         return result
 
-    return with_self(method, make)
+    return calls.with_self(method, make)
 
 
 def _paged(
@@ -69,7 +68,7 @@ def _paged(
                 return
             named["cursor"] = page.next
 
-    return with_self(method, make)
+    return calls.with_self(method, make)
 
 
 class Events(Resource):
@@ -189,10 +188,13 @@ class _Connections:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._idle: list[tuple[Streams, float]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def exchange(self, request: bytes, deadline: float) -> Answer:
         """Send and read the whole answer. Raises Broken; the connection is then gone."""
         loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # those of a loop that has ended are dead
+            self._loop, self._idle = loop, []
         ends = loop.time() + deadline - time.monotonic()
         streams = self._take() or await self._connect(ends)
         answer = None

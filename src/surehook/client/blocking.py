@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import os
 import select
 import socket
@@ -55,7 +54,7 @@ def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Resource, P], T]
         result: T = self._run(make(*arguments, **named))
         return result
 
-    return with_self(method, make)
+    return calls.with_self(method, make)
 
 
 def _paged(make: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[Resource, P], Iterator[T]]:
@@ -70,16 +69,7 @@ def _paged(make: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[Resource, P
                 return
             named["cursor"] = page.next
 
-    return with_self(method, make)
-
-
-def with_self(method: T, make: Callable[..., Any]) -> T:
-    """Give the method its call's signature, so that help() and editors show it right."""
-    given = inspect.signature(make)
-    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = given.replace(parameters=[self, *given.parameters.values()])
-    method.__signature__ = signature  # type: ignore[attr-defined]
-    return method
+    return calls.with_self(method, make)
 
 
 class Events(Resource):

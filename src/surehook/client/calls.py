@@ -8,6 +8,7 @@ made here), so it always can.
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,7 +227,9 @@ def create_subscription(
 
     def read(body: bytes) -> Subscription:
         subscription = _SUBSCRIPTION(body)
-        if subscription.secret is None and made:
+        # An answer without it means that an earlier call with this key created the subscription:
+        # this very call if the key is ours, perhaps another one, with another secret, if not.
+        if subscription.secret is None and made and idempotency_key is None:
             return msgspec.structs.replace(subscription, secret=fields["secret"])
         return subscription
 
@@ -453,3 +456,12 @@ def _one_line(value: str) -> str:
     if not value.isascii() or not value.isprintable() or not 1 <= len(value) <= 255:
         raise ValueError("idempotency_key must be 1 to 255 printable ASCII characters")
     return value
+
+
+def with_self(method: T, make: Callable[..., Any]) -> T:
+    """Give a method that makes a call the call's signature, for help() and editors."""
+    given = inspect.signature(make)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = given.replace(parameters=[self, *given.parameters.values()])
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method

@@ -92,6 +92,7 @@ class Worker(Component):
         self._lease_seconds = lease_seconds
         self._under_way: set[asyncio.Task[None]] = set()
         self._bytes = 0
+        self._memory_full = False
         self._results: dict[int, list[tuple[_Lease, JobReport]]] = {
             bucket: [] for bucket in buckets
         }
@@ -115,8 +116,9 @@ class Worker(Component):
             await self._run_suspects()
         free = self._concurrency - len(self._under_way)
         room = self._memory - self._bytes
-        if free < self._worth_leasing() or room <= 0:
-            return IDLE_POLL_SECONDS  # a slot that becomes free wakes us
+        self._memory_full = room <= 0
+        if free < self._worth_leasing() or self._memory_full:
+            return IDLE_POLL_SECONDS  # a slot or memory that becomes free wakes us
         leased = await self._lease(free, room)
         if leased:
             self._in_vain = 0
@@ -170,7 +172,8 @@ class Worker(Component):
             # The lease runs out and the cleaner returns the job; this is a bug to be seen.
             observe.emit("component.failed", component=self.name, reason=repr(error))
         free = self._concurrency - len(self._under_way)
-        if not self._under_way or free == self._worth_leasing():
+        has_room = self._memory_full and self._bytes < self._memory
+        if not self._under_way or free == self._worth_leasing() or has_room:
             self.wake()
 
     # ── Suspects ──────────────────────────────────────────────────────────────────────────────
@@ -321,8 +324,14 @@ class Worker(Component):
         )
 
     async def drain(self) -> None:
-        """What is being sent ends by its own deadline; then every result is written."""
+        """What is being sent ends by its own deadline; then every result is written.
+
+        Without a database that is tried for as long as a lease lasts: after that the cleaner has
+        given the jobs to others.
+        """
         if self._under_way:
             await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._flush_all()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._lease_seconds):
+                await self._flush_all()
         await self._sender.close()

@@ -1,0 +1,104 @@
+"""Kinds of values that several commands take. Reads files and standard input where asked to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+import click
+
+from surehook.config import duration
+from surehook.errors import UsageError
+
+LONGEST_SECONDS = 100 * 365 * 86400
+INPUT_BYTES_MAX = 64 * 2**20
+STANDARD_INPUT = Path("-")
+
+
+def moment(given: str) -> datetime:
+    """2026-11-15T20:55:01Z, 2026-11-15 (this place's time), or 1h: an hour ago."""
+    text = str(given).strip()
+    try:
+        if text[-1:].islower():
+            ago = duration(0, LONGEST_SECONDS)(text)
+            return datetime.now().astimezone() - timedelta(seconds=ago)
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time: 2026-11-15T20:55:01Z, or 1h for an hour ago."
+        ) from None
+    return found if found.tzinfo else found.astimezone()
+
+
+def time_option(name: str, meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(name, type=moment, metavar="TIME", help=meaning)
+
+
+def number(given: str) -> int:
+    """An id."""
+    text = str(given).strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
+        raise click.BadParameter(f"{text[:40]!r} is no id: a whole number from 1 on.")
+    return int(text)
+
+
+def id_option(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(name, type=number, metavar="ID", help=f"Only of this {what}.")
+
+
+def id_argument(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.argument(name, type=number, metavar="ID")
+
+
+def payload_arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """[PAYLOAD] and --file: payload_of() reads them."""
+    with_file = click.option(
+        "-f",
+        "--file",
+        type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+        metavar="FILE",
+        help="Read it from a file; - is standard input.",
+    )(command)
+    return click.argument("payload", required=False, metavar="[PAYLOAD|-]")(with_file)
+
+
+def payload_of(payload: str | None, file: Path | None) -> bytes | None:
+    """The JSON text, byte for byte as it was given; None if there is none."""
+    if payload is not None and file is not None:
+        raise UsageError("There are two payloads: an argument and a file.", "Give one of them.")
+    if payload is not None and payload != "-":
+        return os.fsencode(payload)
+    source = STANDARD_INPUT if payload == "-" else file
+    if source is None:
+        return None
+    with opened(source) as stream:
+        content = stream.read(INPUT_BYTES_MAX + 1)
+    if len(content) > INPUT_BYTES_MAX:
+        raise UsageError(f"{source} has more than {INPUT_BYTES_MAX} bytes.")
+    return content
+
+
+def opened(source: Path) -> IO[bytes]:
+    """The file, or standard input for -."""
+    if source == STANDARD_INPUT:
+        if sys.stdin.isatty():
+            click.secho("Reading standard input; Ctrl-D ends it.", dim=True, err=True)
+        return sys.stdin.buffer
+    try:
+        return source.open("rb")
+    except OSError as error:
+        raise UsageError(f"{source} cannot be read: {error.strerror or error}.") from None
+
+
+def secret_of(given: str | None) -> str | None:
+    """A secret, or - for one line of standard input: there nobody else sees it."""
+    if given != "-":
+        return given
+    line = sys.stdin.readline().strip()
+    if not line:
+        raise UsageError("There is no secret on standard input.")
+    return line

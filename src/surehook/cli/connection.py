@@ -1,0 +1,216 @@
+"""The API as the commands reach it: which address, whose key, and what its errors advise.
+
+Reads   --url and --api-key, SUREHOOK_URL and SUREHOOK_API_KEY, else the configuration's api.listen
+        and api.admin_key, else the key that `surehook dev` keeps
+Writes  nothing itself
+
+The configuration's key belongs to the configuration's API: it is sent nowhere else but to this
+machine. The development key is sent to this machine only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from surehook.cli import Invocation
+from surehook.errors import UsageError
+
+if TYPE_CHECKING:
+    from surehook.client.blocking import Client
+    from surehook.client.calls import Call
+    from surehook.client.results import Page
+    from surehook.config import Config
+
+T = TypeVar("T")
+
+# A person waits: so many tries take about a second if nobody listens there.
+TRIES_MAX = 4
+CALL_SECONDS = 10.0
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value and where it came from; the value may be a key, so that it is never shown."""
+
+    value: str
+    source: str
+
+    def __repr__(self) -> str:
+        return f"Found({self.source})"
+
+
+class Api:
+    """What --url and --api-key said, or what they left to be found."""
+
+    def __init__(self, invocation: Invocation, url: Found | None, key: Found | None) -> None:
+        self._invocation = invocation
+        self._url = url
+        self._key = key
+
+    @contextmanager
+    def client(self, seconds: float = CALL_SECONDS, tries: int = TRIES_MAX) -> Iterator[Client]:
+        """A client whose errors say what to do. `seconds` is for one try."""
+        from surehook.client.blocking import Client
+        from surehook.client.tries import Retry
+
+        url, key = self._found()
+        retry = Retry(tries_max=tries, seconds_max=max(3 * CALL_SECONDS, seconds + GRACE_SECONDS))
+        with wrong_use():
+            client = Client(url.value, key.value, timeout=seconds, retry=retry)
+        with client, _advised(url, key):
+            yield client
+
+    def _found(self) -> tuple[Found, Found]:
+        if self._url and self._key:  # no need to look at a configuration, whatever it is like
+            return self._url, self._key
+        # Only the API's settings are of interest; the database's may be incomplete here.
+        config = self._invocation.config({"database.roles": False})
+        url = self._url or _development_url(config) or _listening_at(config)
+        key = self._key or _configured_key(config, url, self._url is None) or _development_key(url)
+        if key is None:
+            raise UsageError(
+                f"There is no key for the API at {url.value}.",
+                "Give --api-key or set SUREHOOK_API_KEY; `surehook key create` makes one.",
+            )
+        return url, key
+
+
+def _development_url(config: Config) -> Found | None:
+    """Where `surehook dev` serves, if nobody has said where the API is or which key it takes."""
+    from surehook.certificates import state_directory
+    from surehook.dev import kept_url
+
+    told = any(config.origins[key].source != "default" for key in ("api.listen", "api.admin_key"))
+    url = None if told else kept_url(state_directory())
+    return Found(url, "`surehook dev`") if url and is_this_machine(url) else None
+
+
+def _listening_at(config: Config) -> Found:
+    return Found(_listening(config), _source(config, "api.listen"))
+
+
+def _listening(config: Config) -> str:
+    host, _, port = config.text("api.listen").rpartition(":")
+    own = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104
+    return f"http://{own.get(host, host)}:{port}"
+
+
+def _source(config: Config, key: str) -> str:
+    source = config.origins[key].source
+    return f"{key}'s default" if source == "default" else f"{key} in {source}"
+
+
+def _configured_key(config: Config, url: Found, own_api: bool) -> Found | None:
+    key = config.optional_text("api.admin_key")
+    if key is None or not (own_api or is_this_machine(url.value)):
+        return None
+    return Found(key, _source(config, "api.admin_key"))
+
+
+def _development_key(url: Found) -> Found | None:
+    from surehook.certificates import state_directory
+
+    file = state_directory() / "key"
+    if not is_this_machine(url.value) or not file.is_file():
+        return None
+    return Found(file.read_text(encoding="ascii").strip(), "`surehook dev`")
+
+
+def is_this_machine(url: str) -> bool:
+    """Whether the address is a loopback one, as it is written."""
+    from ipaddress import ip_address
+
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _advised(url: Found, key: Found) -> Iterator[None]:
+    from surehook.client import errors
+
+    try:
+        yield
+    except errors.ServiceUnreachable as error:
+        again = _how_to_repeat(error.external_id)
+        start = "" if again else " `surehook serve` and `surehook dev` start one."
+        error.advice = f"Is the API running at {url.value} ({url.source})?{start}{again}"
+        raise
+    except errors.NotUnderstood as error:
+        error.advice = f"Is {url.value} ({url.source}) the address of surehook's API?"
+        raise
+    except errors.ServiceUnavailable as error:
+        error.advice = f"Request id: {error.request_id}.{_how_to_repeat(error.external_id)}"
+        raise
+    except (errors.NotAuthenticated, errors.NotPermitted) as error:
+        error.advice = f"The key is from {key.source}."
+        raise
+
+
+def _how_to_repeat(external_id: str | None) -> str:
+    """What makes it safe to publish again what may have been stored."""
+    if external_id is None:
+        return ""
+    return f" To repeat it without storing it twice: --external-id {external_id}"
+
+
+def one_page(client: Client, call: Call[Page[T]]) -> Page[T]:
+    """A page and no more, where the client's own lists would go on to the end."""
+    page: Page[T] = client._run(call)
+    return page
+
+
+@contextmanager
+def wrong_use() -> Iterator[None]:
+    """Around a call whose arguments the client checks: what it refuses is the user's mistake."""
+    try:
+        yield
+    except ValueError as wrong:
+        sentence = str(wrong).rstrip(".")
+        raise UsageError(f"{sentence[:1].upper()}{sentence[1:]}.") from None
+
+
+# ── Options ───────────────────────────────────────────────────────────────────────────────────
+
+
+def through_api(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command --url and --api-key, and as its first argument the Api they lead to."""
+
+    @click.option("--url", envvar="SUREHOOK_URL", show_envvar=True, help="Where the API is.")
+    @click.option(
+        "--api-key",
+        metavar="shk_…",
+        envvar="SUREHOOK_API_KEY",
+        show_envvar=True,
+        help="The key; others on this machine can see it here, not in the variable.",
+    )
+    @click.pass_context
+    @functools.wraps(command)
+    def prepared(
+        context: click.Context, /, url: str | None, api_key: str | None, **options: Any
+    ) -> None:
+        invocation = context.find_object(Invocation)
+        assert invocation is not None
+        api = Api(invocation, _given(context, "url", url), _given(context, "api_key", api_key))
+        command(api, **options)
+
+    return prepared
+
+
+def _given(context: click.Context, name: str, value: str | None) -> Found | None:
+    if not value:
+        return None
+    variable = {"url": "SUREHOOK_URL", "api_key": "SUREHOOK_API_KEY"}[name]
+    source = context.get_parameter_source(name)
+    by_option = source is click.core.ParameterSource.COMMANDLINE
+    return Found(value, f"--{name.replace('_', '-')}" if by_option else variable)

@@ -1,0 +1,226 @@
+"""`surehook dead-letter …`: deliveries that were given up, and their second life.
+
+Reads   dead letters        Writes  new deliveries; both by way of the API
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, id_option, number, time_option
+from surehook.cli.connection import Api, through_api
+from surehook.cli.output import (
+    as_json_option,
+    as_lines_option,
+    done,
+    facts,
+    heading,
+    limit_option,
+    listed,
+    note,
+    payload,
+    progress,
+    table,
+    write_json,
+)
+from surehook.errors import AnswerIsNo, UsageError
+
+if TYPE_CHECKING:
+    from surehook.client.blocking import Client
+    from surehook.client.errors import ClientError
+    from surehook.client.results import DeadLetter, Requeued, RequeuedMany
+
+MANY_SECONDS = 70.0  # the API ends it after 60 s
+MANY_MAX = 10_000
+IDS_SHOWN = 20
+
+
+@click.group(
+    "dead-letter", cls=InOrder, help="Dead letters: deliveries that were given up; requeue them."
+)
+def dead_letter() -> None:
+    pass
+
+
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
+    options = (
+        id_option("--subscription-id", "subscription"),
+        click.option("--event-type", help="Only events of this type."),
+        click.option("--error-code", metavar="CODE", help="Only with this last error."),
+        click.option("--tenant", help="Only of this tenant."),
+        time_option("--failed-from", "Failed then or later; 1h: an hour ago."),
+        time_option("--failed-until", "Failed before."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dead_letter.command("list", help="List dead letters, newest first.")
+@_filters
+@click.option("--requeued/--not-requeued", default=None, help="Only those that were, or were not.")
+@limit_option
+@as_lines_option
+@through_api
+def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
+    columns: dict[str, Callable[[DeadLetter], object]] = {
+        "id": lambda one: one.id,
+        "error": lambda one: one.final_error_code,
+        "event": lambda one: one.event_id,
+        "subscription": lambda one: one.subscription_id,
+        "delivery": lambda one: one.saga_id,
+        "failed": lambda one: one.failed_at,
+        "requeued as": lambda one: one.requeued_as,
+    }
+    with api.client() as client:
+        listed(
+            lambda page: client.dead_letters.list(limit=page, **filters),
+            limit,
+            as_json,
+            columns,
+            "No dead letter fits.",
+        )
+
+
+@dead_letter.command(help="Show one dead letter and its payload.")
+@id_argument("dead_letter_id")
+@as_json_option
+@through_api
+def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
+    with api.client() as client:
+        found = client.dead_letters.get(dead_letter_id)
+    if as_json:
+        write_json(found)
+        return
+    names = ("id", "final_error_code", "event_id", "subscription_id", "saga_id", "failed_at")
+    facts((name, getattr(found, name)) for name in (*names, "requeued_as"))
+    heading("Payload")
+    payload(bytes(found.payload))
+
+
+# ── Requeue ───────────────────────────────────────────────────────────────────────────────────
+
+REQUEUE_HELP = """Deliver dead letters again: those with these IDs, or all that fit a filter.
+
+Each becomes a new delivery beside the old one, once: repeating it changes nothing. By filter,
+oldest first, those that were requeued before are left out, and you are asked unless --yes is given.
+"""
+
+
+@dead_letter.command(help=REQUEUE_HELP)
+@click.argument("ids", type=number, metavar="[ID]...", nargs=-1)
+@_filters
+@click.option("--all", "everything", is_flag=True, help="All, without a filter.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MANY_MAX),
+    metavar="N",
+    help="By filter: so many at most.  [default: 1000]",
+)
+@click.option("--dry-run", is_flag=True, help="By filter: only say which it would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json_option
+@through_api
+def requeue(
+    api: Api,
+    ids: tuple[int, ...],
+    everything: bool,
+    limit: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    if ids:
+        if wanted or everything or dry_run or limit:
+            raise UsageError("IDs and a filter exclude each other.", "Give one of them.")
+        _requeue_each(api, ids, as_json)
+        return
+    if not wanted and not everything:
+        raise UsageError("Which dead letters?", "Name their IDs, give a filter, or --all.")
+    if limit is not None:
+        wanted["limit"] = limit
+    with api.client(MANY_SECONDS) as client:
+        if dry_run or not yes:
+            would = client.dead_letters.requeue_many(dry_run=True, **wanted)
+            if dry_run:
+                _show_many(would, as_json, "would be requeued")
+                return
+            _ask(would.count)
+            if not would.count:
+                _show_many(would, as_json, "requeued")
+                return
+        with progress("requeueing", None):
+            answer = client.dead_letters.requeue_many(**wanted)
+    _show_many(answer, as_json, "requeued")
+    if answer.skipped:
+        raise AnswerIsNo(
+            f"{len(answer.skipped)} were not requeued: their subscription is not active and "
+            "verified."
+        )
+
+
+def _ask(count: int) -> None:
+    if not count:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{count} dead letters fit.", "Say --yes to requeue them.")
+    click.confirm(f"Requeue {count} dead letters?", abort=True, err=True)
+
+
+def _show_many(answer: RequeuedMany, as_json: bool, word: str) -> None:
+    if as_json:
+        write_json(answer)
+        return
+    done(f"{answer.count} dead letters {word}")
+    if answer.sagas:
+        rows = [(pair.dead_letter_id, pair.saga_id) for pair in answer.sagas[:IDS_SHOWN]]
+        table(("dead letter", "new delivery"), rows)
+    elif answer.dead_letter_ids:
+        table(("dead letter",), [(one,) for one in answer.dead_letter_ids[:IDS_SHOWN]])
+    more = len(answer.dead_letter_ids) - IDS_SHOWN
+    if more > 0:
+        note(f"… and {more} more; --json shows them all.")
+
+
+def _requeue_each(api: Api, ids: tuple[int, ...], as_json: bool) -> None:
+    """One after the other; one that cannot be does not stop the others."""
+    refused: list[tuple[int, ClientError]] = []
+    answers: list[Requeued] = []
+    with api.client() as client, progress("requeueing", len(ids)) as step:
+        for number in dict.fromkeys(ids):
+            answer = _requeue_one(client, number, refused)
+            if answer is not None:
+                answers.append(answer)
+            step(1, f"{len(answers)} requeued")
+    if as_json:
+        for answer in answers:
+            write_json(answer)
+    elif answers:
+        rows = [
+            (one.dead_letter_id, one.saga_id, "requeued" if one.created else "was requeued before")
+            for one in answers
+        ]
+        table(("dead letter", "new delivery", "result"), rows)
+    for number, error in refused:
+        click.echo(f"dead letter {number}: {error.message}", err=True)
+    if refused:
+        raise AnswerIsNo(f"{len(refused)} of {len(ids)} dead letters were not requeued.")
+
+
+def _requeue_one(
+    client: Client, number: int, refused: list[tuple[int, ClientError]]
+) -> Requeued | None:
+    from surehook.client.errors import Conflict, NotFound
+
+    try:
+        return client.dead_letters.requeue(number)
+    except (Conflict, NotFound) as error:
+        refused.append((number, error))
+        return None

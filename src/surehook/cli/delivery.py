@@ -1,0 +1,135 @@
+"""`surehook delivery …`: what became of each event at each subscription. Reads the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, id_option, time_option
+from surehook.cli.connection import Api, through_api
+from surehook.cli.output import (
+    as_json_option,
+    as_lines_option,
+    facts,
+    heading,
+    limit_option,
+    listed,
+    table,
+    write_json,
+)
+from surehook.states import SagaStatus
+
+if TYPE_CHECKING:
+    from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts
+
+EXCERPT_SHOWN_MAX = 200
+
+
+@click.group(cls=InOrder, help="Deliveries: what became of each event at each subscription.")
+def delivery() -> None:
+    pass
+
+
+def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
+    """The filters that `delivery list` and `tail` share."""
+    options = (
+        click.option(
+            "--status",
+            type=click.Choice([one.value for one in SagaStatus], case_sensitive=False),
+            metavar="STATUS",
+            help=f"Only in this state: {', '.join(SagaStatus)}.",
+        ),
+        id_option("--event-id", "event"),
+        id_option("--subscription-id", "subscription"),
+        click.option("--event-type", help="Only events of this type."),
+        click.option("--tenant", help="Only of this tenant."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+DELIVERY_COLUMNS: dict[str, Callable[[Delivery], object]] = {
+    "id": lambda one: one.id,
+    "status": lambda one: one.status,
+    "event": lambda one: one.event_id,
+    "subscription": lambda one: one.subscription_id,
+    "attempts": lambda one: one.attempt_count,
+    "error": lambda one: one.final_error_code,
+    "next attempt": lambda one: None if one.done else one.next_attempt_at,
+    "updated": lambda one: one.updated_at,
+}
+
+
+@delivery.command("list", help="List deliveries, newest first.")
+@delivery_filters
+@time_option("--created-from", "Created then or later; 1h is an hour ago.")
+@time_option("--created-until", "Created before.")
+@limit_option
+@as_lines_option
+@through_api
+def list_deliveries(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
+    with api.client() as client:
+        listed(
+            lambda page: client.deliveries.list(limit=page, **filters),
+            limit,
+            as_json,
+            DELIVERY_COLUMNS,
+            "No delivery fits.",
+        )
+
+
+@delivery.command(help="Show one delivery and each of its attempts.")
+@id_argument("delivery_id")
+@as_json_option
+@through_api
+def show(api: Api, delivery_id: int, as_json: bool) -> None:
+    with api.client() as client:
+        found = client.deliveries.get(delivery_id)
+    if as_json:
+        write_json(found)
+        return
+    facts(_facts(found))
+    heading("Attempts")
+    columns = ("no", "status", "began", "took ms", "answer", "error", "retry after", "worker")
+    rows = [(number, *_row(one)) for number, one in enumerate(found.attempts, 1)]
+    table(columns, rows, "none yet")
+    for number, one in enumerate(found.attempts, 1):
+        if one.response_excerpt:
+            heading(f"What attempt {number} was answered")
+            facts([("excerpt", one.response_excerpt[:EXCERPT_SHOWN_MAX])])
+
+
+def _facts(found: DeliveryWithAttempts) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = [
+        ("id", found.id),
+        ("status", found.status),
+        ("event_id", found.event_id),
+        ("subscription_id", found.subscription_id),
+        ("attempt_count", found.attempt_count),
+    ]
+    optional = (
+        ("final_error_code", found.final_error_code),
+        ("requeued_from", found.requeued_from),
+        ("next_attempt_at", None if found.done else found.next_attempt_at),
+    )
+    rows += [(name, value) for name, value in optional if value is not None]
+    return [*rows, ("created_at", found.created_at), ("updated_at", found.updated_at)]
+
+
+def _row(one: Attempt) -> tuple[object, ...]:
+    took = None
+    if one.started_at is not None and one.finished_at is not None:
+        took = round((one.finished_at - one.started_at).total_seconds() * 1000)
+    return (
+        one.status,
+        one.started_at or one.attempt_at,
+        took,
+        one.response_status,
+        one.error_code,
+        one.retry_after,
+        one.worker_id,
+    )

@@ -1,0 +1,116 @@
+"""`surehook key …`: API keys, directly on the database: a first one needs no running API.
+
+Reads   api_keys without hashes     Writes  api_keys, as the component `keys`; the schema of an
+                                            embedded database that has none yet
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from surehook.cli import InOrder, Invocation
+from surehook.cli.arguments import id_argument
+from surehook.cli.output import (
+    as_json_option,
+    as_lines_option,
+    done,
+    facts,
+    note,
+    table,
+    write_json,
+)
+from surehook.pipeline.keys import Keys, Scope
+from surehook.records import ApiKey
+
+T = TypeVar("T")
+
+
+@click.group(cls=InOrder, help="API keys: what applications and people show to be let in.")
+def key() -> None:
+    pass
+
+
+@key.command(help="Create a key. It is shown this once; only its hash is stored.")
+@click.option("--name", required=True, help="What it is for, such as shop-backend.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    help="What it allows; may be repeated. admin implies the others.",
+)
+@click.option("--tenant", help="Bind it: it sees and writes only this tenant's.")
+@as_json_option
+@click.pass_obj
+def create(
+    invocation: Invocation, name: str, scopes: tuple[str, ...], tenant: str | None, as_json: bool
+) -> None:
+    made = _with_keys(invocation, lambda keys: keys.create(name, scopes, tenant))
+    if as_json:
+        write_json(made.key, key=made.secret)
+        return
+    done(f"key {made.key.id} created; it opens the API from now on")
+    facts([("key", made.secret), *_facts(made.key)])
+    note("Keep it now: it is not shown again.")
+
+
+@key.command("list", help="List the keys, newest first.")
+@click.option("--tenant", help="Only those bound to this tenant.")
+@as_lines_option
+@click.pass_obj
+def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None:
+    found = _with_keys(invocation, lambda keys: keys.list(tenant))
+    if as_json:
+        for one in found:
+            write_json(one)
+        return
+    columns = ("id", "name", "scopes", "tenant", "created", "last used", "revoked")
+    rows = [
+        (one.id, one.name, one.scopes, one.tenant, one.created_at, one.last_used_at, one.revoked_at)
+        for one in found
+    ]
+    table(columns, rows, "There is no key yet; `surehook key create` makes one.")
+
+
+@key.command(help="Revoke a key; within 2 seconds it opens nothing. Safe to repeat.")
+@id_argument("key_id")
+@as_json_option
+@click.pass_obj
+def revoke(invocation: Invocation, key_id: int, as_json: bool) -> None:
+    revoked = _with_keys(invocation, lambda keys: keys.revoke(key_id))
+    if as_json:
+        write_json(revoked)
+    else:
+        done(f"key {revoked.id} ({revoked.name}) is revoked")
+
+
+def _facts(made: ApiKey) -> list[tuple[str, object]]:
+    tenant = "all" if made.tenant is None else made.tenant
+    return [("name", made.name), ("scopes", made.scopes), ("tenant", tenant)]
+
+
+def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> T:
+    """Do it as the component `keys`; our own server runs for as long as it takes."""
+    from surehook.cli.serve import make_ready
+    from surehook.place import resolve_place
+    from surehook.store import open_database
+    from surehook.store.postgres.keys import KeyStore
+
+    config = invocation.config()
+
+    async def run() -> T:
+        if config.embedded:
+            await make_ready(config, place, "keys")
+        database = await open_database(config, place, "keys")
+        try:
+            return await work(Keys(KeyStore(database)))
+        finally:
+            await database.close()
+
+    with resolve_place(config) as place:
+        return asyncio.run(run())

@@ -1,0 +1,240 @@
+"""What commands print: tables and facts for people, JSON for programs, notes and progress aside.
+
+Reads   results of the client       Writes  standard output; notes and progress to standard error
+
+At a terminal: colour, and times of this place. In a pipe: aligned text without decoration, times
+in UTC. With --json: one object, or one object per line for lists, in the words of the API.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+    from rich.progress import Progress
+
+T = TypeVar("T")
+Facts = Iterable[tuple[str, object]]
+
+NOTHING = "-"
+PAGE_MAX = 200
+# Fields that an answer has only where they are due: absent is not the same as null.
+SOMETIMES = frozenset({"secret", "public_key", "key", "payload", "error"})
+# Columns that may take several lines where the terminal is too narrow.
+LONG = frozenset({"callback url", "description", "name", "scopes", "external id", "worker"})
+GOOD, WAITING, BAD = "green", "yellow", "red"
+_COLOURS = {
+    "Completed": GOOD,
+    "Pending": WAITING,
+    "PendingRetry": WAITING,
+    "InProgress": "cyan",
+    "Leased": "cyan",
+    "Failed": BAD,
+    "DeadLettered": BAD,
+    "yes": GOOD,
+    "no": WAITING,
+}
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+as_lines_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+
+def limit_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--limit",
+        type=click.IntRange(1),
+        default=50,
+        show_default=True,
+        metavar="N",
+        help="How many at most, newest first.",
+    )(command)
+
+
+# ── For programs ──────────────────────────────────────────────────────────────────────────────
+
+
+def write_json(result: Struct, **more: object) -> None:
+    """One line; `more` are fields in front of the result's own."""
+    import msgspec
+
+    fields = {**more, **msgspec.structs.asdict(result)}
+    absent = (None, msgspec.Raw())
+    kept = {name: v for name, v in fields.items() if name not in SOMETIMES or v not in absent}
+    click.echo(msgspec.json.encode(kept))
+
+
+# ── For people ────────────────────────────────────────────────────────────────────────────────
+
+
+def at_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def shown(value: object) -> str:
+    """A value in a cell. What others wrote cannot command the terminal."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return _time(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(shown, value)) or NOTHING
+    return safe(str(value))
+
+
+def _time(moment: datetime) -> str:
+    if at_terminal():
+        return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def safe(text: str) -> str:
+    """Without characters that move a cursor or change a colour."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "none") -> None:
+    """A table with these headings; `empty` is noted if there is no row."""
+    rows = list(rows)
+    if not rows:
+        note(empty)
+    elif at_terminal():
+        _rich_table(columns, [[_brief(value) for value in row] for row in rows])
+    else:
+        cells = [[shown(value) for value in row] for row in rows]
+        _plain_table([[name.replace(" ", "_").upper() for name in columns], *cells])
+
+
+def _plain_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        click.echo(line.rstrip())
+
+
+def _brief(value: object) -> str:
+    """As `shown`, but of today's times only the clock: a terminal is narrow."""
+    if not isinstance(value, datetime):
+        return shown(value)
+    here = value.astimezone()
+    today = here.date() == datetime.now().astimezone().date()
+    return f"{here:%H:%M:%S}" if today else f"{here:%Y-%m-%d %H:%M}"
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(
+        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False
+    )
+    # A column without any value only takes room from the others.
+    kept = [number for number in range(len(columns)) if any(r[number] != NOTHING for r in rows)]
+    for number in kept:
+        numeric = all(row[number].isdigit() or row[number] == NOTHING for row in rows)
+        grid.add_column(
+            columns[number],
+            justify="right" if numeric else "left",
+            no_wrap=columns[number] not in LONG,
+            overflow="fold",
+        )
+    for row in rows:
+        grid.add_row(*(Text(row[number], style=_style(row[number])) for number in kept))
+    Console(highlight=False).print(grid)
+
+
+def _style(cell: str) -> str:
+    return "dim" if cell == NOTHING else _COLOURS.get(cell, "")
+
+
+def facts(pairs: Facts) -> None:
+    """One thing's properties, one per line."""
+    lines = [(name, shown(value)) for name, value in pairs]
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        heading = click.style(f"{name:<{width}}", dim=True)
+        colour = _COLOURS.get(value)
+        click.echo(f"{heading}  {click.style(value, fg=colour) if colour else value}")
+
+
+def heading(text: str) -> None:
+    click.echo()
+    click.secho(text, bold=True)
+
+
+def payload(content: bytes) -> None:
+    """A payload as it was published; nothing in it can command the terminal."""
+    text = content.decode("utf-8", "backslashreplace")
+    click.echo("\n".join(safe(line) for line in text.split("\n")))
+
+
+def done(text: str) -> None:
+    """What was done, in one line."""
+    click.echo(f"{click.style('✓', fg=GOOD)} {text}" if at_terminal() else text)
+
+
+def note(text: str) -> None:
+    """Something beside the result; standard error, so that a program does not read it."""
+    click.secho(text, dim=True, err=True)
+
+
+def status(word: str) -> str:
+    """A state in its colour; click drops the colour in a pipe."""
+    return click.style(word, fg=_COLOURS.get(word))
+
+
+def listed(
+    found: Callable[[int], Iterator[T]],
+    limit: int,
+    as_json: bool,
+    columns: Mapping[str, Callable[[T], object]],
+    empty: str,
+) -> None:
+    """A list by the client: at most `limit` items; whether there are more is noted.
+
+    `found` is given how many items a page should have.
+    """
+    items = found(min(PAGE_MAX, limit + 1))
+    first = islice(items, limit)
+    if as_json:
+        for item in first:
+            write_json(item)  # type: ignore[arg-type]
+    else:
+        rows = [[column(item) for column in columns.values()] for item in first]
+        table(list(columns), rows, empty)
+    if next(items, None) is not None:
+        note(f"There are more than {limit}; --limit shows more, a filter fewer.")
+
+
+@contextmanager
+def progress(text: str, total: float | None) -> Iterator[Callable[[float, str], None]]:
+    """step(amount, text): a bar on standard error while it is a terminal; else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _amount, _text: None
+        return
+    with _bar() as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda amount, words: bar.update(task, advance=amount, description=words)
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,340 @@
+"""`surehook subscription …`: who gets which events, and where.
+
+Reads and writes  subscriptions, by way of the API. A secret is shown once: when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from surehook.cli import InOrder
+from surehook.cli.arguments import id_argument, payload_arguments, payload_of, secret_of
+from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
+from surehook.cli.output import (
+    as_json_option,
+    as_lines_option,
+    done,
+    facts,
+    heading,
+    limit_option,
+    listed,
+    note,
+    safe,
+    write_json,
+)
+from surehook.errors import AnswerIsNo, UsageError
+
+if TYPE_CHECKING:
+    from surehook.client.results import Subscription, TestResult, Verification
+
+TEST_SECONDS = 630.0  # an endpoint may take its time; the API ends it after 620 s
+CLEARABLE = (
+    "description",
+    "max_attempts",
+    "base_delay_seconds",
+    "request_timeout_seconds",
+    "concurrency_cap",
+    "rate_limit_per_second",
+    "custom_headers",
+)
+
+
+@click.group(cls=InOrder, help="Subscriptions: who gets which events, and where.")
+def subscription() -> None:
+    pass
+
+
+def _settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The settings that create and update share."""
+    header = "A header for every delivery; may be repeated. Its value is never shown."
+    options = (
+        click.option("--description", help="What it is for."),
+        click.option("--max-attempts", type=int, help="Attempts before it is a dead letter."),
+        click.option("--base-delay-seconds", type=float, help="Delay before the first retry."),
+        click.option("--request-timeout-seconds", type=float, help="How long an attempt may take."),
+        click.option("--concurrency-cap", type=int, help="Attempts under way at once."),
+        click.option("--rate-limit-per-second", type=float, help="Attempts begun per second."),
+        click.option("--custom-header", multiple=True, metavar="'NAME: VALUE'", help=header),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_with_id = id_argument("subscription_id")
+_secret_option = click.option(
+    "--secret", metavar="whsec_…", help="Yours instead of a new one; - reads it from a line."
+)
+
+
+@subscription.command(help="Create a subscription. Its secret is shown this once.")
+@click.argument("event_type")
+@click.argument("callback_url")
+@click.option("--tenant", help="Whose events.")
+@_settings
+@click.option("--inactive", is_flag=True, help="Deliver nothing until it is enabled.")
+@click.option("--signature", type=click.Choice(["v1", "v1a", "v1,v1a"]), help="[default: v1]")
+@_secret_option
+@as_json_option
+@through_api
+def create(
+    api: Api, event_type: str, callback_url: str, inactive: bool, as_json: bool, **options: Any
+) -> None:
+    fields = _fields(options)
+    if inactive:
+        fields["active"] = False
+    with api.client() as client, wrong_use():
+        made = client.subscriptions.create(event_type, callback_url, **fields)
+    if as_json:
+        write_json(made)
+        return
+    done(f"subscription {made.id} created")
+    secrets = [("secret", made.secret), ("public_key", made.public_key)]
+    facts([*_facts(made), *((name, value) for name, value in secrets if value)])
+    if made.secret:
+        note("Keep the secret now: it is not shown again.")
+    if not made.verified:
+        note(f"Nothing is delivered before `surehook subscription verify {made.id}`.")
+
+
+def _fields(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, as fields of the API."""
+    fields = {name: value for name, value in options.items() if value is not None}
+    headers = [given.partition(":") for given in fields.pop("custom_header", ())]
+    if any(not name.strip() or not colon for name, colon, _ in headers):
+        raise UsageError("A --custom-header looks like 'X-Shop: 4711'.")
+    if headers:
+        fields["custom_headers"] = {name.strip(): value.strip() for name, _, value in headers}
+    if "secret" in fields:
+        fields["secret"] = secret_of(fields["secret"])
+    return fields
+
+
+@subscription.command("list", help="List subscriptions, newest first.")
+@click.option("--tenant", help="Only of this tenant.")
+@click.option("--event-type", help="Only for this type.")
+@click.option("--active/--inactive", default=None, help="Only those that are, or are not.")
+@click.option("--verified/--unverified", default=None, help="Only those that are, or are not.")
+@limit_option
+@as_lines_option
+@through_api
+def list_subscriptions(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
+    columns: dict[str, Callable[[Subscription], object]] = {
+        "id": lambda one: one.id,
+        "event type": lambda one: one.event_type,
+        "callback url": lambda one: one.callback_url,
+        "tenant": lambda one: one.tenant,
+        "active": lambda one: one.active,
+        "verified": lambda one: one.verified,
+        "description": lambda one: one.description,
+    }
+    with api.client() as client:
+        listed(
+            lambda page: client.subscriptions.list(limit=page, **filters),
+            limit,
+            as_json,
+            columns,
+            "No subscription fits; `surehook subscription create` makes one.",
+        )
+
+
+@subscription.command(help="Show one subscription and its newest verification.")
+@_with_id
+@as_json_option
+@through_api
+def show(api: Api, subscription_id: int, as_json: bool) -> None:
+    with api.client() as client:
+        _show(client.subscriptions.get(subscription_id), as_json)
+
+
+def _show(found: Subscription, as_json: bool) -> None:
+    if as_json:
+        write_json(found)
+        return
+    facts(_facts(found))
+    if found.verification is not None:
+        heading("Newest verification")
+        facts(_verification_facts(found.verification))
+
+
+def _facts(found: Subscription) -> list[tuple[str, object]]:
+    """Settings that are not overridden are left out."""
+    always = ("id", "tenant", "event_type", "callback_url", "active", "verified", "created_at")
+    optional = (
+        *("pending_callback_url", "eligible_from", "updated_at", "custom_header_names"),
+        *(name for name in CLEARABLE if name != "custom_headers"),
+    )
+    rows: list[tuple[str, object]] = [(name, getattr(found, name)) for name in always]
+    return rows + [
+        (name, value) for name in optional if (value := getattr(found, name)) not in (None, [])
+    ]
+
+
+def _verification_facts(found: Verification) -> list[tuple[str, object]]:
+    names = ("callback_url", "attempts", "last_result", "last_reason", "created_at")
+    rows = [(name, getattr(found, name)) for name in (*names, "expires_at", "verified_at")]
+    return [(name, value) for name, value in rows if value is not None]
+
+
+@subscription.command(help="Change what is given; a new URL must prove itself first.")
+@_with_id
+@click.option("--event-type", help="Events of this type instead.")
+@click.option("--callback-url", help="Deliver to this URL instead.")
+@_settings
+@click.option(
+    "--clear",
+    multiple=True,
+    type=click.Choice(CLEARABLE),
+    help="Take this setting away; may be repeated.",
+)
+@as_json_option
+@through_api
+def update(
+    api: Api, subscription_id: int, clear: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    changes = _fields(options)
+    twice = [name for name in clear if name in changes]
+    if twice:
+        raise UsageError(f"{twice[0]} is given and cleared.", "Do one of them.")
+    changes |= dict.fromkeys(clear)
+    if not changes:
+        raise UsageError("There is nothing to change.", "`… update --help` lists what can be.")
+    with api.client() as client:
+        changed = client.subscriptions.update(subscription_id, **changes)
+    if not as_json:
+        done(f"subscription {changed.id} changed")
+    _show(changed, as_json)
+    if changed.pending_callback_url and not as_json:
+        note(f"The new URL is used after `surehook subscription verify {changed.id}`.")
+
+
+def _switch(api: Api, subscription_id: int, active: bool, as_json: bool) -> None:
+    with api.client() as client:
+        changed = client.subscriptions.update(subscription_id, active=active)
+    if as_json:
+        write_json(changed)
+        return
+    done(f"subscription {changed.id} is {'enabled' if changed.active else 'disabled'}")
+    if changed.active and not changed.verified:
+        note(f"Nothing is delivered before `surehook subscription verify {changed.id}`.")
+
+
+@subscription.command(help="Deliver again from now on.")
+@_with_id
+@as_json_option
+@through_api
+def enable(api: Api, subscription_id: int, as_json: bool) -> None:
+    _switch(api, subscription_id, True, as_json)
+
+
+@subscription.command(help="Deliver nothing until it is enabled again.")
+@_with_id
+@as_json_option
+@through_api
+def disable(api: Api, subscription_id: int, as_json: bool) -> None:
+    _switch(api, subscription_id, False, as_json)
+
+
+# ── Proving the endpoint ──────────────────────────────────────────────────────────────────────
+
+
+@subscription.command(help="Send the endpoint a challenge, or confirm with its code.")
+@_with_id
+@click.option("--code", metavar="7QXM-2KPA-9DTR", help="The code that a challenge carried.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 30, min_open=True),
+    metavar="SECONDS",
+    help="Wait until the challenge was tried, 30 at most; exit 1 if it failed.",
+)
+@as_json_option
+@through_api
+def verify(
+    api: Api, subscription_id: int, code: str | None, wait: float | None, as_json: bool
+) -> None:
+    if code is not None and wait is not None:
+        raise UsageError("--wait waits for a challenge; with --code none is sent.")
+    with api.client((wait or 0) + CALL_SECONDS) as client:
+        if code is not None:
+            confirmed = client.subscriptions.confirm(subscription_id, code)
+            if as_json:
+                write_json(confirmed)
+            else:
+                done(f"subscription {confirmed.id} is verified")
+            return
+        sent = client.subscriptions.verify(subscription_id, wait=wait)
+    _tell(sent, subscription_id, wait, as_json)
+
+
+def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json: bool) -> None:
+    if as_json:
+        write_json(sent)
+    elif sent.verified_at is not None:
+        done(f"subscription {subscription_id} is verified")
+    elif wait is None:
+        done(f"a challenge is on its way to {safe(sent.callback_url)}")
+        note(f"`surehook subscription show {subscription_id}` tells what comes of it.")
+    else:
+        facts(_verification_facts(sent))
+    if wait is not None and sent.verified_at is None:
+        reason = sent.last_reason or sent.last_result or f"it was not tried within {wait:g} s"
+        raise AnswerIsNo(f"Subscription {subscription_id} is not verified: {safe(reason)}.")
+
+
+@subscription.command(help="Send one test delivery, no event; exit 1 if it fails.")
+@_with_id
+@payload_arguments
+@as_json_option
+@through_api
+def test(
+    api: Api, subscription_id: int, payload: str | None, file: Path | None, as_json: bool
+) -> None:
+    content = payload_of(payload, file)
+    given = {} if content is None else {"payload": content}
+    with api.client(TEST_SECONDS) as client, wrong_use():
+        result = client.subscriptions.test(subscription_id, **given)
+    if as_json:
+        write_json(result)
+    else:
+        _show_test(result)
+    if not result.delivered:
+        why = result.error_code or result.response_status
+        raise AnswerIsNo(f"The endpoint did not take it: {why}.")
+
+
+def _show_test(result: TestResult) -> None:
+    if result.delivered:
+        done(f"delivered: {result.response_status} after {result.milliseconds or 0:.0f} ms")
+    rows = [
+        (name, value)
+        for name in ("response_status", "error_code", "detail", "excerpt", "milliseconds")
+        if (value := getattr(result, name)) not in (None, "")
+    ]
+    facts(rows)
+
+
+@subscription.command("rotate-secret", help="Make a new secret, shown this once.")
+@_with_id
+@click.option(
+    "--overlap-seconds", type=float, help="How long the old one signs too; usually a day."
+)
+@_secret_option
+@as_json_option
+@through_api
+def rotate_secret(api: Api, subscription_id: int, as_json: bool, **options: Any) -> None:
+    with api.client() as client:
+        rotated = client.subscriptions.rotate_secret(subscription_id, **_fields(options))
+    if as_json:
+        write_json(rotated)
+        return
+    done(f"subscription {subscription_id} signs with a new secret")
+    facts(
+        (name, value)
+        for name in ("secret", "public_key", "old_secrets_expire_at")
+        if (value := getattr(rotated, name)) is not None
+    )
+    note("Keep the secret now: it is not shown again.")

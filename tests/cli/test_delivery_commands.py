@@ -1,0 +1,207 @@
+"""`surehook delivery …`, `dead-letter …`, `tail`: what became of events, and their second life."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from support.commands import Command
+from support.rows import a_dead_letter, a_job, a_saga, a_subscription, move_saga
+from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
+from surehook.client.calls import Call
+from surehook.client.results import Delivery, DeliveryWithAttempts, Page
+from surehook.states import SagaStatus
+
+
+async def test_a_delivery_is_shown_with_its_attempts(command: Command, owner: Any) -> None:
+    saga = await a_saga(owner, status=SagaStatus.PENDING_RETRY)
+    done = await command("delivery", "show", str(saga))
+    assert done.code == 0 and done.facts()["status"] == "PendingRetry"
+    heading, attempt = done.out.splitlines()[-2:]
+    assert heading.split()[:4] == ["NO", "STATUS", "BEGAN", "TOOK_MS"]
+    assert attempt.split()[:2] == ["1", "Failed"]
+    shown = (await command("delivery", "show", str(saga), "--json")).json()
+    assert [one["status"] for one in shown["attempts"]] == ["Failed"]
+
+
+async def test_deliveries_are_listed_by_filter(command: Command, owner: Any) -> None:
+    subscription = await a_subscription(owner)
+    waiting = await a_saga(owner, subscription_id=subscription)
+    dead = await a_saga(owner, status=SagaStatus.DEAD_LETTERED)
+    rows = (await command("delivery", "list")).rows()
+    assert [row[:2] for row in rows] == [[str(dead), "DeadLettered"], [str(waiting), "Pending"]]
+    for filters, wanted in (
+        (["--status", "deadlettered"], [dead]),
+        (["--subscription-id", str(subscription)], [waiting]),
+        (["--tenant", "nobody"], []),
+        (["--created-from", "1h"], [dead, waiting]),
+    ):
+        found = (await command("delivery", "list", *filters, "--json")).lines()
+        assert [one["id"] for one in found] == wanted
+    assert (await command("delivery", "list", "--status", "Lost")).code == 2
+
+
+# ── Dead letters ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_dead_letter_is_listed_shown_and_requeued_once(
+    command: Command, owner: Any
+) -> None:
+    number = str(await a_dead_letter(owner))
+    assert [row[0] for row in (await command("dead-letter", "list")).rows()] == [number]
+    shown = await command("dead-letter", "show", number)
+    assert shown.out.endswith('Payload\n{"order": 1}\n')
+    assert (await command("dead-letter", "show", number, "--json")).json()["payload"] == {
+        "order": 1
+    }
+
+    first = (await command("dead-letter", "requeue", number, "--json")).json()
+    assert (first["dead_letter_id"], first["created"]) == (int(number), True)
+    again = await command("dead-letter", "requeue", number)
+    assert again.code == 0 and again.out.endswith("was requeued before\n")
+    listed = (await command("dead-letter", "list", "--requeued", "--json")).json()
+    assert listed["requeued_as"] == first["saga_id"] and "payload" not in listed
+    assert (await command("dead-letter", "list", "--not-requeued")).out == ""
+
+
+async def test_one_that_cannot_be_requeued_does_not_stop_the_others(
+    command: Command, owner: Any
+) -> None:
+    good = await a_dead_letter(owner)
+    off = await a_subscription(owner)
+    saga = await a_saga(owner, subscription_id=off, status=SagaStatus.DEAD_LETTERED)
+    bad = await a_dead_letter(owner, saga_id=saga)
+    await owner.execute("UPDATE subscriptions SET active = false WHERE id = $1", off)
+    done = await command("dead-letter", "requeue", str(bad), str(good), "999", "--json")
+    assert done.code == 1 and done.json()["dead_letter_id"] == good
+    assert f"dead letter {bad}: 409 " in done.err and "dead letter 999: 404 " in done.err
+    assert "2 of 3 dead letters were not requeued." in done.err
+    skipped = await command("dead-letter", "requeue", "--all", "--yes", "--json")
+    assert skipped.code == 1 and skipped.json()["skipped"] == [bad]
+
+
+async def test_requeue_by_filter_asks_first_and_can_only_tell(command: Command, owner: Any) -> None:
+    numbers = [await a_dead_letter(owner) for _ in range(3)]
+    dry = await command("dead-letter", "requeue", "--all", "--limit", "2", "--dry-run", "--json")
+    assert dry.json()["dead_letter_ids"] == numbers[:2] and dry.json()["count"] == 2
+    asked = await command("dead-letter", "requeue", "--all")
+    assert asked.code == 2 and "3 dead letters fit. Say --yes to requeue them." in asked.err
+    assert (await command("dead-letter", "list", "--requeued")).out == ""
+
+    some = await command("dead-letter", "requeue", "--failed-from", "1h", "--limit", "2", "--yes")
+    assert some.code == 0 and some.out.startswith("2 dead letters requeued\n")
+    rest = await command("dead-letter", "requeue", "--all", "--yes", "--json")
+    assert [pair["dead_letter_id"] for pair in rest.json()["sagas"]] == numbers[2:]
+    none = await command("dead-letter", "requeue", "--error-code", "HTTP_4XX")
+    assert (none.code, none.out) == (0, "0 dead letters requeued\n")
+
+
+async def test_requeue_without_saying_which_is_wrong_use(command: Command) -> None:
+    for arguments in ([], ["1", "--all"], ["1", "--dry-run"], ["--all", "--limit", "10001"]):
+        done = await command("dead-letter", "requeue", *arguments)
+        assert (done.code, done.out) == (2, "")
+
+
+# ── tail ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_tail_begins_with_the_newest_and_shows_each_change_until_ctrl_c(
+    command: Command, owner: Any
+) -> None:
+    await a_saga(owner)
+    saga = await a_saga(owner)
+    arguments = ("tail", "-n", "1", "--interval", "0.1", "--json")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "surehook", *arguments),
+        env={**os.environ, "SUREHOOK_CONFIG": os.devnull, **command.env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+
+    async def next_line() -> dict[str, Any]:
+        assert process.stdout is not None
+        shown: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        return shown
+
+    assert (await next_line())["id"] == saga
+    new = await a_saga(owner, status=SagaStatus.COMPLETED)
+    shown = await next_line()
+    while (shown["id"], shown["status"]) != (new, "Completed"):  # steps in between may be seen too
+        shown = await next_line()
+    await a_job(owner, saga_id=saga)
+    await move_saga(owner, saga, SagaStatus.IN_PROGRESS)
+    shown = await next_line()
+    assert (shown["id"], shown["status"]) == (saga, "InProgress")
+    process.send_signal(signal.SIGINT)
+    _, said = await asyncio.wait_for(process.communicate(), 30)
+    assert (process.returncode, said) == (0, b"")
+
+
+class CountedApi:
+    """Deliveries by id, all of them listed; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Delivery] = {}
+        self.pages = 0
+        self.asked: list[int] = []
+        self.deliveries = self
+
+    def put(self, *ids: int, status: str = "Pending") -> None:
+        now = datetime.now(UTC)
+        for number in ids:
+            self.rows[number] = DeliveryWithAttempts(
+                id=number, event_id=1, subscription_id=1, status=status, created_at=now
+            )
+
+    def _run(self, call: Call[Any]) -> Page[Delivery]:
+        self.pages += 1
+        cursor = parse_qs(urlsplit(call.target).query).get("cursor", [str(2**62)])[0]
+        older = [number for number in sorted(self.rows, reverse=True) if number < int(cursor)]
+        page = [self.rows[number] for number in older[:PAGE]]
+        return Page(items=page, next=str(page[-1].id) if len(older) > PAGE else None)
+
+    def get(self, number: int) -> Delivery:
+        self.asked.append(number)
+        return self.rows[number]
+
+
+def test_a_turn_of_tail_asks_a_bounded_number_of_times() -> None:
+    api = CountedApi()
+    watch = Watch(api, {})  # type: ignore[arg-type]
+    api.put(*range(1, 1001))
+    assert len(watch.look()) == PAGE and api.pages == 1  # the first look: a page, no history
+
+    api.put(*range(1001, 1500))  # all of them are new: pages until what was known
+    assert len(watch.look()) == 499 and api.pages == 1 + 3
+    api.put(*range(1500, 5000))
+    assert len(watch.look()) == PAGES_MAX * PAGE and api.pages == 1 + 3 + PAGES_MAX
+    assert len(api.asked) == 2 * OLDER_PER_TURN
+
+
+def test_tail_sees_old_deliveries_end_that_are_no_longer_on_the_newest_page() -> None:
+    api = CountedApi()
+    watch = Watch(api, {})  # type: ignore[arg-type]
+    api.put(*range(1, 16))
+    watch.look()
+    api.put(*range(16, 16 + PAGE), status="Completed")
+    watch.look()
+    api.put(*range(1, 16), status="DeadLettered")
+    seen = [one.id for _ in range(4) for one in watch.look()]
+    assert sorted(seen) == list(range(1, 16))
+
+
+async def test_tail_for_people_is_one_line_per_change(command: Command, owner: Any) -> None:
+    dead = await a_saga(owner, status=SagaStatus.DEAD_LETTERED)
+    await a_saga(owner)
+    done = await command("tail", "--status", "DeadLettered", "--count", "1")
+    assert done.code == 0 and done.out.count("\n") == 1
+    assert done.out.split()[1:4] == ["DeadLettered", "delivery", str(dead)]
+    assert done.out.endswith("attempts 1  HTTP_5XX\n")

@@ -1,0 +1,159 @@
+"""`surehook subscription …`: from creation to a verified, tested endpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.commands import Command
+from support.receiver import Answer, ReceivedRequest, Receiver
+from support.rows import a_subscription
+from surehook import receive
+from surehook.delivery.signature import new_shared_secret
+
+with_verifier = pytest.mark.parametrize("components", [("verifier",)], ids=["verifier"])
+SECRET = new_shared_secret().reveal()
+URL = "https://shop.example/hook"
+
+
+def proves(secret: str) -> Callable[[ReceivedRequest], Answer]:
+    def answer(request: ReceivedRequest) -> Answer:
+        message = receive.verify(request.headers, request.body, secret)
+        return Answer(body=receive.answer_challenge(message) or b"")
+
+    return answer
+
+
+async def test_a_subscription_is_created_shown_changed_and_switched(command: Command) -> None:
+    made = await command(
+        *("subscription", "create", "order.paid", URL, "--tenant", "acme", "--max-attempts", "3"),
+        *("--base-delay-seconds", "0.5", "--custom-header", "X-Shop: 4711", "--inactive"),
+    )
+    facts = made.facts()
+    assert made.code == 0 and re.fullmatch(r"whsec_[A-Za-z0-9+/=]+", facts["secret"])
+    assert (facts["active"], facts["verified"], facts["max_attempts"]) == ("no", "no", "3")
+    assert facts["custom_header_names"] == "X-Shop" and "4711" not in made.out
+    assert "surehook subscription verify" in made.err
+
+    shown = await command("subscription", "show", facts["id"])
+    assert shown.facts()["tenant"] == "acme" and "whsec_" not in shown.out
+    changed = await command(
+        *("subscription", "update", facts["id"], "--max-attempts", "7", "--description", "Shop"),
+        *("--clear", "base_delay_seconds", "--clear", "custom_headers", "--json"),
+    )
+    fields = changed.json()
+    assert (fields["max_attempts"], fields["description"]) == (7, "Shop")
+    assert fields["base_delay_seconds"] is None and fields["custom_header_names"] is None
+    assert "secret" not in fields
+
+    enabled = await command("subscription", "enable", facts["id"])
+    assert enabled.out == f"subscription {facts['id']} is enabled\n"
+    assert "Nothing is delivered before" in enabled.err
+    disabled = await command("subscription", "disable", facts["id"], "--json")
+    assert disabled.json()["active"] is False
+
+
+async def test_json_of_a_new_subscription_holds_its_secret(command: Command) -> None:
+    arguments = ("subscription", "create", "order.paid", URL, "--json")
+    made = (await command(*arguments, "--secret", "-", stdin=SECRET.encode() + b"\n")).json()
+    assert made["secret"] == SECRET and made["active"] is True and "public_key" not in made
+    asymmetric = (await command(*arguments, "--signature", "v1a")).json()
+    assert asymmetric["public_key"].startswith("whpk_")
+
+
+async def test_subscriptions_are_listed_by_filter(command: Command, owner: Any) -> None:
+    first = await a_subscription(owner, event_type="a", active=False)
+    second = await a_subscription(owner, event_type="b", tenant="acme", verified=False)
+    listed = (await command("subscription", "list")).rows()
+    assert [row[0] for row in listed] == [str(second), str(first)]
+    assert listed[0][3:6] == ["acme", "yes", "no"]
+    for option, wanted in (
+        ("--active", second),
+        ("--inactive", first),
+        ("--verified", first),
+        ("--unverified", second),
+    ):
+        found = (await command("subscription", "list", option, "--json")).lines()
+        assert [one["id"] for one in found] == [wanted]
+
+
+async def test_a_rotated_secret_is_shown_once(command: Command, owner: Any) -> None:
+    number = str(await a_subscription(owner))
+    done = await command("subscription", "rotate-secret", number, "--overlap-seconds", "60")
+    assert done.facts()["secret"].startswith("whsec_") and "not shown again" in done.err
+    given = await command(
+        "subscription", "rotate-secret", number, "--secret", "-", "--json", stdin=SECRET.encode()
+    )
+    assert given.json()["secret"] == SECRET and given.json()["old_secrets_expire_at"]
+
+
+WRONG = (
+    (["create", "order paid", URL], "event_type"),
+    (["create", "order.paid", "http://shop.example"], "callback_url"),
+    (["create", "order.paid", URL, "--custom-header", "nonsense"], "looks like"),
+    (["create", "order.paid", URL, "--max-attempts", "0"], "max_attempts"),
+    (["create", "order.paid", URL, "--secret", "-"], "no secret on standard input"),
+    (["create", "order.paid"], "CALLBACK_URL"),
+    (["update", "1"], "nothing to change"),
+    (["update", "1", "--max-attempts", "2", "--clear", "max_attempts"], "given and cleared"),
+    (["verify", "1", "--code", "X", "--wait", "1"], "--wait waits for a challenge"),
+    (["verify", "1", "--wait", "31"], "--wait"),
+    (["verify", "{id}", "--code", "7QXM-2KPA-9DTR"], "code"),
+    (["test", "{id}", "{"], "not JSON"),
+)
+
+
+async def test_wrong_input_is_exit_2_and_names_what_is_wrong(command: Command, owner: Any) -> None:
+    number = str(await a_subscription(owner, verified=False))
+    for arguments, said in WRONG:
+        given = [argument.replace("{id}", number) for argument in arguments]
+        done = await command("subscription", *given)
+        assert (done.code, done.out) == (2, ""), (given, done)
+        assert said in done.err and "Traceback" not in done.err
+    assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 1
+
+
+# ── Endpoints ─────────────────────────────────────────────────────────────────────────────────
+
+
+@with_verifier
+async def test_an_endpoint_that_proves_itself_is_verified_while_one_waits(
+    command: Command, owner: Any
+) -> None:
+    async with Receiver() as receiver:
+        receiver.answer_with("/good", proves(SECRET))
+        receiver.script("/bad", Answer(status=410, body=b"gone"))
+        good, bad = [
+            str(await a_subscription(owner, callback_url=url, verified=False, secret=SECRET))
+            for url in (f"{receiver.url}/good", f"{receiver.url}/bad")
+        ]
+        done = await command("subscription", "verify", good, "--wait", "20")
+        assert (done.code, done.out) == (0, f"subscription {good} is verified\n"), done.err
+        failed = await command("subscription", "verify", bad, "--wait", "20", "--json")
+        assert failed.code == 1 and failed.json()["verified_at"] is None
+        assert f"Subscription {bad} is not verified: " in failed.err
+
+        code = json.loads(next(r.body for r in receiver.requests if r.path == "/bad"))["code"]
+        confirmed = await command("subscription", "verify", bad, "--code", code)
+        assert (confirmed.code, confirmed.out) == (0, f"subscription {bad} is verified\n")
+
+        tested = await command("subscription", "test", good, '{"n":  1}')
+        assert tested.code == 0 and tested.out.startswith("delivered: 200 after ")
+        assert receiver.requests[-1].body == b'{"n":  1}'
+        refused = await command("subscription", "test", bad, "--json")
+        assert refused.code == 1 and "The endpoint did not take it" in refused.err
+        assert (refused.json()["delivered"], refused.json()["response_status"]) == (False, 410)
+
+
+async def test_without_waiting_a_challenge_is_only_announced(command: Command, owner: Any) -> None:
+    number = str(await a_subscription(owner, callback_url=URL, verified=False))
+    done = await command("subscription", "verify", number)
+    assert (done.code, done.out) == (0, f"a challenge is on its way to {URL}\n")
+    assert f"surehook subscription show {number}" in done.err
+    shown = await command("subscription", "show", number)
+    assert "Newest verification" in shown.out
+    assert (await command("subscription", "verify", "99")).code == 1
