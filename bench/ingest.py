@@ -181,6 +181,14 @@ def postgres_pids(postmaster: int) -> list[int]:
     return [postmaster, *map(int, children)]
 
 
+def answer_of(process: Any, pipe: Pipe) -> Any:
+    """What a process has to say; one that has died says nothing."""
+    while not pipe.poll(0.5):
+        if not process.is_alive():
+            sys.exit("A server could not start; see above.")
+    return pipe.recv()
+
+
 def measure(
     serve: Callable[..., None], server: EmbeddedServer, arguments: argparse.Namespace
 ) -> dict[str, float]:
@@ -191,7 +199,7 @@ def measure(
     process.start()
     assert process.pid is not None
     try:
-        given = (here.recv(), arguments.connections, arguments.seconds, there)
+        given = (answer_of(process, here), arguments.connections, arguments.seconds, there)
         load_process = context.Process(target=generate_load, args=given)
         load_process.start()
         assert here.recv() == "begin"

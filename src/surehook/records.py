@@ -102,6 +102,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
     deliverable: bool  # active and verified when the lease was taken
     request_timeout_seconds: float | None
     custom_headers: str | None  # sealed
+    event_age_seconds: float  # when the lease was taken
 
 
 class JobReport(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from support.http import Client
 from support.pipeline import running
+from support.servers import ENCRYPTION_KEY as ENCRYPTION_KEY
 from surehook import observe
 from surehook.config import Config
 from surehook.store.logins import Place

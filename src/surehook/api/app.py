@@ -81,6 +81,7 @@ class Api:
         self.batch_max = batch_max
         self.metrics_open = metrics_open
         self.room = Room(memory)
+        self.patience = events.Patience()
         self.table = Table(ROUTES)
         self._under_way: set[asyncio.Task[Answer]] = set()
 
@@ -162,6 +163,7 @@ class Api:
         await answer(send, given.status, body, request_id, headers)
 
     async def close(self) -> None:
+        self.patience.close()
         await self.checks.close()
         for task in self._under_way:
             task.cancel()

@@ -11,6 +11,8 @@ be stored all the same: with an external_id the client repeats it safely.
 from __future__ import annotations
 
 import asyncio
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +22,7 @@ from surehook.api import problems, strict
 from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
 from surehook.api.pages import before_time, page_of, shaped
-from surehook.api.problems import CONFLICT, Problem, invalid, not_found, unavailable
+from surehook.api.problems import CONFLICT, Problem, invalid, not_found
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
     BIGGEST_ID,
@@ -40,6 +42,7 @@ from surehook.api.shapes import (
 )
 from surehook.api.wire import Head, Receive, Send, answer, refuse
 from surehook.errors import AnswerIsNo
+from surehook.pipeline.ingest import Ticket
 from surehook.pipeline.keys import Scope
 from surehook.pipeline.subscriptions import EVENT_TYPE
 from surehook.records import NewEvent, StoredEvent
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
 # From the first byte of a request to its answer, but for the time that its body takes.
 STORE_SECONDS = 1.8
+PATIENCE_SECONDS = 0.1
 ENVELOPE_MAX = 4096
 EXTERNAL_ID_MAX = 255
 TENANT_MAX = 100
@@ -128,11 +132,38 @@ async def post_event(api: Api, scope: dict[str, Any], receive: Receive, send: Se
 
 
 async def _store(api: Api, event: NewEvent, seconds: float) -> StoredEvent:
-    try:
-        async with asyncio.timeout(seconds):
-            return await api.ingest.publish(event)
-    except TimeoutError:
-        raise unavailable("The event is not acknowledged: the database does not answer.") from None
+    ticket = api.ingest.submit(event)
+    api.patience.end(ticket, seconds)
+    return await ticket.stored
+
+
+class Patience:
+    """Ends waits that take too long: one timer for all of them, since each costs microseconds."""
+
+    def __init__(self) -> None:
+        self._waits: list[tuple[float, int, Ticket]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end(self, ticket: Ticket, seconds: float) -> None:
+        """Let the ticket give up in `seconds`, unless it was answered."""
+        loop = asyncio.get_running_loop()
+        heappush(self._waits, (loop.time() + seconds, next(self._numbers), ticket))
+        if self._timer is None:
+            self._timer = loop.call_later(PATIENCE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._waits and (self._waits[0][0] <= now or self._waits[0][2].stored.done()):
+            _, _, ticket = heappop(self._waits)
+            if not ticket.stored.done():
+                ticket.give_up()
+        self._timer = loop.call_later(PATIENCE_SECONDS, self._look) if self._waits else None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _encode(stored: StoredEvent) -> bytes:
@@ -246,7 +277,6 @@ ROUTES = (
         body=BatchBody,
         raw_body=True,
         body_max=None,
-        seconds=10.0,
         example={"events": [EVENT_EXAMPLE]},
     ),
     Route(

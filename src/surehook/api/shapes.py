@@ -71,7 +71,7 @@ ScopeName = Literal["ingest", "read", "operator", "admin"]
 
 def rfc3339(moment: datetime) -> str:
     """UTC with microseconds, as every answer shows a time."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def rfc3339_or_none(moment: datetime | None) -> str | None:

@@ -16,7 +16,6 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import cast
 
 from surehook import observe
 from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
@@ -59,7 +58,8 @@ class Ingest:
         self._buckets = buckets
         self._next = count()
         self._queues: dict[bool, _Queue] = {False: _Queue(), True: _Queue()}
-        self._writers: dict[bool, set[asyncio.Task[None]]] = {False: set(), True: set()}
+        self._writers = {False: 0, True: 0}  # at work
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def publish(self, event: NewEvent) -> StoredEvent:
         """Returns once the event is durable; the same key and content again: the first one.
@@ -68,6 +68,15 @@ class Ingest:
         DatabaseUnreachable when the event may not be stored: the caller tries again, with a key
         safely.
         """
+        ticket = self.submit(event)
+        try:
+            return await ticket.stored
+        except asyncio.CancelledError:
+            ticket.give_up()
+            raise
+
+    def submit(self, event: NewEvent) -> Ticket:
+        """The same without waiting: the ticket's future becomes what `publish` returns."""
         keyed = event.external_id is not None
         queue = self._queues[keyed]
         if queue.full:
@@ -76,18 +85,16 @@ class Ingest:
         stored: asyncio.Future[StoredEvent] = loop.create_future()
         place = queue.append((event, stored))
         if self._another_writer(keyed):
+            self._writers[keyed] += 1
             task = loop.create_task(self._write(keyed))
-            self._writers[keyed].add(task)
-        try:
-            return await stored
-        except asyncio.CancelledError:
-            queue.remove(place)  # nobody waits for it any more: if it still can, it is not stored
-            raise
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return Ticket(stored, queue, place)
 
     def _another_writer(self, keyed: bool) -> bool:
         """One always; a second one only for a batch that is worth a commit of its own. Events
         with a key have one, so that no two of ours wait for each other's keys."""
-        active = len(self._writers[keyed])
+        active = self._writers[keyed]
         return not active or (
             not keyed and active < WRITERS_MAX and len(self._queues[keyed]) >= WORTH_A_WRITER
         )
@@ -105,12 +112,12 @@ class Ingest:
         queue = self._queues[keyed]
         try:
             while queue:
-                await self._write_batch(keyed, queue.take())
+                await self._write_batch(queue.take(), keyed)
         finally:
-            # In the same breath as the last look at the queue: who comes next starts a writer.
-            self._writers[keyed].discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            # In the same breath as the look at the empty queue: who submits next sees it.
+            self._writers[keyed] -= 1
 
-    async def _write_batch(self, keyed: bool, batch: list[Waiting]) -> None:
+    async def _write_batch(self, batch: list[Waiting], keyed: bool) -> None:
         try:
             if keyed:
                 await self._write_keyed(batch)
@@ -199,6 +206,23 @@ class Ingest:
     def _tell(self, buckets: list[int]) -> None:
         for bucket in set(buckets):
             self._hints.tell(Channel.EVENTS, bucket)
+
+
+class Ticket:
+    """A place in the queue and, in the end, the answer."""
+
+    __slots__ = ("_place", "_queue", "stored")
+
+    def __init__(self, stored: asyncio.Future[StoredEvent], queue: _Queue, place: int) -> None:
+        self.stored = stored
+        self._queue = queue
+        self._place = place
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: if it is still in the queue, it is not stored."""
+        self._queue.remove(self._place)
+        if not self.stored.done():
+            self.stored.set_exception(Busy("The database did not answer in time."))
 
 
 class _Queue:

@@ -305,6 +305,7 @@ class Worker(Component):
 
     def _report(self, lease: _Lease, outcome: Outcome) -> None:
         job = lease.job
+        seconds = time.monotonic() - lease.started
         observe.emit(
             "delivery.attempted",
             correlation_id=correlation_id(job.event_id),
@@ -316,7 +317,8 @@ class Worker(Component):
             response_status=outcome.response_status,
             error_code=outcome.error_code,
             detail=outcome.detail,
-            milliseconds=round((time.monotonic() - lease.started) * 1000, 1),
+            milliseconds=round(seconds * 1000, 1),
+            event_age_seconds=round(job.event_age_seconds + seconds, 4),
             lease_expiration=job.lease_until,
             worker_id=self._worker_id,
         )

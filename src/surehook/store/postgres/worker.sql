@@ -10,7 +10,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY lease_until, id LIMIT :count
     FOR UPDATE SKIP LOCKED
 ), filled AS MATERIALIZED (
-    SELECT p.id, p.bucket, e.event_type, e.payload, s.callback_url,
+    SELECT p.id, p.bucket, e.event_type, e.created_at, e.payload, s.callback_url,
         s.active AND s.verified AS deliverable, s.request_timeout_seconds, s.custom_headers,
         sum(CASE WHEN pg_column_compression(e.payload) IS NULL
                 THEN pg_column_size(e.payload) ELSE octet_length(e.payload::text) END)
@@ -27,7 +27,8 @@ FROM filled f
 WHERE j.id = f.id AND j.bucket = f.bucket AND COALESCE(f.bytes_before, 0) < :bytes::bigint
 RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
     j.lease_until, f.event_type, f.payload, f.callback_url, f.deliverable,
-    f.request_timeout_seconds, f.custom_headers;
+    f.request_timeout_seconds, f.custom_headers,
+    EXTRACT(epoch FROM surehook_now() - f.created_at)::float8 AS event_age_seconds;
 
 -- name: lease_suspect_job :many
 -- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
@@ -47,7 +48,8 @@ JOIN subscriptions s ON s.id = p.subscription_id
 WHERE j.id = p.id AND j.bucket = p.bucket
 RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
     j.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified,
-    s.request_timeout_seconds, s.custom_headers;
+    s.request_timeout_seconds, s.custom_headers,
+    EXTRACT(epoch FROM surehook_now() - e.created_at)::float8 AS event_age_seconds;
 
 -- name: live_secrets :many
 -- Every secret that still signs: during a rotation there are several.
