@@ -276,9 +276,18 @@ class VerifyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RotateBody(Request, frozen=True):
-    overlap_seconds: Annotated[
-        float, Meta(ge=0, le=2_592_000, description="For how long the old secret signs as well")
-    ] = 86_400.0
+    overlap_seconds: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                le=2_592_000,
+                description="For how long the old secret signs as well; left out: the setting "
+                "delivery.secret_overlap (24 h)",
+            ),
+        ]
+        | None
+    ) = None
     secret: Secret | None = None
 
 
