@@ -64,7 +64,8 @@ def _postgres_guard(table: str, moves: Iterable[states.Move[states.S]], fixed: s
     return (
         f"CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON {table}\n"
         f"    FOR EACH ROW WHEN (NOT (\n        {permitted}\n    )\n    OR {fixed})\n"
-        "    EXECUTE FUNCTION surehook_refuse_move();"
+        # The name is given: in a partition the trigger sees only the partition's.
+        f"    EXECUTE FUNCTION surehook_refuse_move('{table}');"
     )
 
 
@@ -91,7 +92,7 @@ CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgs
 BEGIN
     RAISE EXCEPTION USING
         ERRCODE = 'SH001',
-        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
+        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_ARGV[0], OLD.id,
                          OLD.status, NEW.status),
         HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
 END

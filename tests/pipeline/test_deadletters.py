@@ -179,7 +179,7 @@ async def test_a_hinted_death_is_written_at_once(
     owner: Any, configure: Configure, place: Place
 ) -> None:
     async with running(configure(), place, ["deadletters"]) as process:
-        await until_row(owner, "SELECT count(*) FROM dead_letter_cursor", wanted=1)
+        await until_row(owner, "SELECT count(*) > 0 FROM dead_letter_cursor")
         saga_id = await a_saga(owner, status=DEAD)
         process.hints.tell(Channel.DEATHS, 0, [saga_id, 10**9])
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=1, timeout=0.8)

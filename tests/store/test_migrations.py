@@ -28,6 +28,12 @@ from surehook.store.postgres.migrate import (
 LAST = migrations()[-1].version
 
 
+@pytest.fixture
+def buckets() -> int:
+    """What a migration makes unless it is told otherwise; compared with a database of the kind."""
+    return 1
+
+
 def schema_of(server: Server, url: str) -> str:
     """Everything that pg_dump knows of a schema, grants included."""
     done = subprocess.run(

@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgs
 BEGIN
     RAISE EXCEPTION USING
         ERRCODE = 'SH001',
-        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_TABLE_NAME, OLD.id,
+        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_ARGV[0], OLD.id,
                          OLD.status, NEW.status),
         HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
 END
@@ -31,7 +31,7 @@ CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_sagas
     -- next_attempt_at names the attempt: it never goes back, and starting keeps it
     OR NEW.next_attempt_at < OLD.next_attempt_at
     OR NEW.status = 'InProgress' AND NEW.next_attempt_at <> OLD.next_attempt_at)
-    EXECUTE FUNCTION surehook_refuse_move();
+    EXECUTE FUNCTION surehook_refuse_move('webhook_delivery_sagas');
 
 CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_jobs
     FOR EACH ROW WHEN (NOT (
@@ -43,7 +43,7 @@ CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_jobs
     )
     OR (NEW.id, NEW.saga_id, NEW.event_id, NEW.subscription_id, NEW.attempt_at, NEW.created_at, NEW.bucket)
         IS DISTINCT FROM (OLD.id, OLD.saga_id, OLD.event_id, OLD.subscription_id, OLD.attempt_at, OLD.created_at, OLD.bucket))
-    EXECUTE FUNCTION surehook_refuse_move();
+    EXECUTE FUNCTION surehook_refuse_move('webhook_delivery_jobs');
 
 -- Statement triggers see TRUNCATE too, but each partition needs its own.
 DO $$
