@@ -76,8 +76,10 @@ class Child:
         await self.exit()
 
     def text(self) -> str:
-        self.log.seek(0)
-        return self.log.read().decode()
+        # Parent and child share the file's position: reading with it would move where the child
+        # writes, so read without it.
+        number = self.log.fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode()
 
     def lines(self) -> list[dict[str, Any]]:
         """Its log so far; a last line that is only half written is left out."""
