@@ -151,6 +151,8 @@ async def test_dead_letters_are_found_and_requeued(
     surehook_receiver.answer(410)
     for number in range(3):
         published = await client("publish", "order.paid", {"order": number})
+    # The event is durable at once; its delivery exists as soon as the router has seen it.
+    await arrived(surehook_receiver, 3)
     [delivery] = await client("deliveries.list", event_id=published.id)
     assert (await client("deliveries.wait_until_done", delivery.id)).status == "DeadLettered"
     letters: list[Any] = []
