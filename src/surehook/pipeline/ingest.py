@@ -22,7 +22,8 @@ from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.records import NewEvent, StoredEvent, correlation_id
-from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld, Refused
+from surehook.store.database import LockHeld, Refused
+from surehook.store.ingest import IngestStore, Key
 
 BATCH_MAX = 500
 # Commits under way at once, and how many must wait for a second one to be worth it.
@@ -160,7 +161,7 @@ class Ingest:
             await crashpoints.here("ingest.before_insert")
             created = await self._store.insert_keyed(events, buckets)
             await crashpoints.here("ingest.after_insert")
-        except (KeyHeld, Refused) as error:
+        except (LockHeld, Refused) as error:
             if len(first) > 1:
                 # Each key alone: the held one waits for itself only, a wrong one fails alone.
                 await asyncio.gather(
