@@ -112,7 +112,7 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_sagas (
     -- What is due, in order of time, and the walk over what is in progress. Serves idx_saga_status.
     KEY idx_saga_status_retry (status, next_attempt_at, id),
     -- What waits, per subscription: the fair pick.
-    KEY idx_saga_waiting (waiting, subscription_id, next_attempt_at),
+    KEY idx_saga_waiting (bucket, waiting, subscription_id, next_attempt_at),
     -- What died, in order of time: the dead-letter sweep.
     KEY idx_saga_dead (died_at, id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = :collation
