@@ -490,7 +490,7 @@ async def test_results_are_hinted_with_their_sagas(owner: Any, worker: Make) -> 
 
 
 async def test_a_result_outlives_the_database_being_away(
-    owner: Any, postgres: Server, configure: Configure, place: Place
+    owner: Any, server: Server, configure: Configure, place: Place
 ) -> None:
     (job_id,) = await jobs_for(owner, 1)
     gate = Gate()
@@ -498,7 +498,7 @@ async def test_a_result_outlives_the_database_being_away(
     name = await owner.fetchval("SELECT current_database()")
     async with running(configure(), place, ["worker"], sender):
         await until(lambda: sender.under_way == 1)
-        async with servers.out_of_reach(postgres, name):
+        async with servers.out_of_reach(server, name):
             gate.opened.set()
             await until(lambda: sender.under_way == 0)
         await until_row(

@@ -81,7 +81,7 @@ class MariadbServer:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.socket = directory / "mariadb.sock"
-        self.url = url_of(self.socket)
+        self.url = url_of(self.socket, OWNER)
         self._keeper: subprocess.Popen[bytes] | None = None
 
     @property
@@ -176,6 +176,7 @@ def _launch(directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
     first.write_text(
         f"CREATE USER IF NOT EXISTS {OWNER}@localhost IDENTIFIED BY '{PASSWORD}';\n"
         f"GRANT ALL PRIVILEGES ON *.* TO {OWNER}@localhost WITH GRANT OPTION;\n"
+        f"CREATE DATABASE IF NOT EXISTS {OWNER};\n"
     )
     return subprocess.Popen(
         [

@@ -7,6 +7,7 @@ Reads and writes whatever the test's statements do. They are written for Postgre
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,6 +27,7 @@ SETTINGS = (
 )
 # MariaDB spells one of them in the old way.
 MARIADB_SETTINGS = SETTINGS.replace("transaction_isolation", "tx_isolation")
+ROWS_MAX = 500  # of one statement
 NOT_ALLOWED = {1044, 1045, 1142, 1143, 1227, 1370, 1410}
 CHECK_FAILED = {3819, 4025}
 
@@ -129,9 +131,14 @@ class MysqlConnection:
         return f"{sql.split(None, 1)[0].upper()} {count}"
 
     async def executemany(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """INSERT … VALUES, many rows to a statement."""
+        given = list(rows)
+        head = re.split(r"\bVALUES\b", sql, maxsplit=1)[0]
         async with self.transaction():
-            for row in rows:
-                await self.execute(sql, *row)
+            for start in range(0, len(given), ROWS_MAX):
+                several = (in_mysql(sql, row) for row in given[start : start + ROWS_MAX])
+                tuples = [re.split(r"\bVALUES\b", one, maxsplit=1)[1] for one in several]
+                await self.native(f"{head} VALUES {', '.join(tuples)}")
 
     def transaction(self) -> Transaction:
         return Transaction(self)
