@@ -158,7 +158,7 @@ async def router_has_read_everything(owner: Any) -> bool:
     """Whether a router that began anew has come to the end."""
     if speaks_mysql(owner):
         question = (
-            "SELECT bool_and(c.after_id >= (SELECT max(e.id) FROM events e "
+            "SELECT bool_and(c.read_until_id >= (SELECT max(e.id) FROM events e "
             "WHERE e.bucket = c.bucket)) FROM router_cursor c"
         )
     else:

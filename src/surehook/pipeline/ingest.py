@@ -173,14 +173,10 @@ class Ingest:
             raise Busy(
                 "The external_id is being written by an open transaction.", "Try again in a moment."
             ) from None
-        found = await self._store.find_keyed(
-            [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created],
-            [
-                self._bucket_of(e)
-                for e in events
-                if len(first[_key(e)]) > 1 or _key(e) not in created
-            ],
-        )
+        repeated = [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created]
+        found = {}
+        if repeated:
+            found = await self._store.find_keyed(repeated, [self._bucket_of(e) for e in repeated])
         for key, group in first.items():
             for number, (event, stored) in enumerate(group):
                 if number == 0 and key in created:

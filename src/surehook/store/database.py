@@ -65,9 +65,10 @@ class Database(ABC):
         self.login = login
         self.buckets = 1  # as the database says; known once check_schema() has run
         self._config = config
+        self._statements = statements.load(self.dialect, login.component)
         self._known: Known = {
             name: (self._rendered(statement), statement.parameters)
-            for name, statement in statements.load(self.dialect, login.component).items()
+            for name, statement in self._statements.items()
         }
 
     @staticmethod
