@@ -273,7 +273,7 @@ ROUTES = (
         "/v1/events/batch",
         post_batch,
         Scope.INGEST,
-        "Store up to 1,000 events; one result per event",
+        "Store up to 1,000 events; a result for each, in their order (their ids are in none)",
         {200: BatchAnswer},
         "events",
         body=BatchBody,
