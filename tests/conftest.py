@@ -1,7 +1,9 @@
-"""What every test may ask for: a private PostgreSQL, a fresh database, a shifted clock.
+"""What every test may ask for: a private database server, a fresh database, a shifted clock.
 
-One server per kind (the system's PostgreSQL, the wheel's) and run, shared by all xdist workers.
-tests/store runs on each kind, all else on the first; SUREHOOK_TEST_POSTGRES=system|wheel picks one.
+One server per kind (the system's PostgreSQL, the wheel's, MariaDB, a given MySQL) and run, shared
+by all xdist workers. tests/store runs on each kind, tests/pipeline and tests/scenarios on one of
+each engine, all else on the first. SUREHOOK_TEST_ENGINES=postgres|mysql picks an engine,
+SUREHOOK_TEST_POSTGRES=system|wheel a PostgreSQL, SUREHOOK_TEST_MYSQL_URL adds a MySQL.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from typing import Any
 import pytest
 
 from support import Configure, OpenStore, servers
-from support.clock import Clock
+from support.clock import Clock, MysqlClock, PostgresClock
 from support.servers import Server
 from surehook.config import Config, load
 from surehook.store import open_database
 from surehook.store.database import Database
 from surehook.store.logins import Place
 
-STORE_TESTS = Path(__file__).parent / "store"
+TESTS = Path(__file__).parent
+EVERY_KIND = (TESTS / "store",)
+EVERY_ENGINE = (TESTS / "pipeline", TESTS / "scenarios")
+REQUIRED = "SUREHOOK_TEST_REQUIRE_MYSQL"  # set: not testing on it is a failure, not a remark
 RUN = pytest.StashKey[servers.Run]()
 
 
@@ -53,25 +58,65 @@ def _owned_run(config: pytest.Config) -> servers.Run:
     return config.stash[RUN]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get(REQUIRED) and not servers.wanted("mysql"):
+        raise pytest.UsageError(f"{REQUIRED} is set, but {_not_run_on_mysql()}")
+
+
+def _not_run_on_mysql() -> str:
+    if "mysql" not in servers.wanted_engines():
+        return "SUREHOOK_TEST_ENGINES leaves MySQL out."
+    return (
+        "there is no MariaDB here and SUREHOOK_TEST_MYSQL_URL names no MySQL. "
+        "Debian: apt-get install mariadb-server-core mariadb-client-core"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not servers.wanted("mysql"):
+        terminalreporter.section("NOT RUN", sep="!", red=True, bold=True)
+        terminalreporter.line("tests/store, tests/pipeline and tests/scenarios on MySQL:", red=True)
+        terminalreporter.line(_not_run_on_mysql(), red=True)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "server_kind" in metafunc.fixturenames and metafunc.definition.path.is_relative_to(
-        STORE_TESTS
-    ):
-        metafunc.parametrize("server_kind", servers.wanted(), scope="session")
+    if "server_kind" in metafunc.fixturenames:
+        metafunc.parametrize("server_kind", _kinds_for(metafunc), scope="session")
+
+
+def _kinds_for(metafunc: pytest.Metafunc) -> list[str]:
+    """On which kinds of server a test runs."""
+    mark = metafunc.definition.get_closest_marker("only_on")
+    engine = mark.args[0] if mark else None
+    assert mark is None or mark.kwargs["reason"]
+    if "postgres" in metafunc.fixturenames:
+        engine = "postgres"
+    kinds, path = servers.wanted(engine), metafunc.definition.path
+    if any(path.is_relative_to(folder) for folder in EVERY_KIND):
+        return kinds
+    if any(path.is_relative_to(folder) for folder in EVERY_ENGINE):
+        return servers.one_of_each(kinds)
+    return kinds[:1]
 
 
 @pytest.fixture(scope="session")
-def server_kind() -> str:
-    return servers.wanted()[0]
-
-
-@pytest.fixture(scope="session")
-def postgres(request: pytest.FixtureRequest, server_kind: str) -> Server:
-    """The run's server."""
+def server(request: pytest.FixtureRequest, server_kind: str) -> Server:
+    """The run's server of this kind."""
     workerinput = getattr(request.config, "workerinput", None)
     if workerinput is not None:
         return servers.found(Path(workerinput["run_directory"]), server_kind)
     return servers.found(_owned_run(request.config).directory, server_kind)
+
+
+@pytest.fixture(scope="session")
+def postgres(server: Server) -> Server:
+    """The run's server, for a test that is about PostgreSQL."""
+    return server
+
+
+@pytest.fixture
+def on_mysql(server: Server) -> bool:
+    return server.engine == "mysql"
 
 
 # ── A database per test ───────────────────────────────────────────────────────────────────────
@@ -87,22 +132,22 @@ def buckets() -> int:
 
 
 @pytest.fixture
-async def database_url(postgres: Server, buckets: int) -> AsyncIterator[str]:
+async def database_url(server: Server, buckets: int) -> AsyncIterator[str]:
     """A migrated database of this test's own, as its owner; no connection may be left to it."""
-    async with servers.fresh_database(postgres, buckets) as url:
+    async with servers.fresh_database(server, buckets) as url:
         yield url
 
 
 @pytest.fixture
-async def empty_url(postgres: Server) -> AsyncIterator[str]:
+async def empty_url(server: Server) -> AsyncIterator[str]:
     """A database of this test's own with nothing in it."""
-    async with servers.fresh_database(postgres, None) as url:
+    async with servers.fresh_database(server, None) as url:
         yield url
 
 
 @pytest.fixture
-def place(postgres: Server, database_url: str) -> Place:
-    return Place(database_url, postgres.role_secret, servers.ENCRYPTION_KEY)
+def place(server: Server, database_url: str) -> Place:
+    return Place(database_url, server.role_secret, servers.ENCRYPTION_KEY)
 
 
 @pytest.fixture
@@ -147,6 +192,6 @@ async def open_store(configure: Configure, place: Place) -> AsyncIterator[OpenSt
 
 
 @pytest.fixture
-def clock(owner: Any) -> Clock:
+def clock(owner: Any, on_mysql: bool, database_url: str) -> Clock:
     """await clock.shift(seconds): time as the database sees it."""
-    return Clock(owner)
+    return MysqlClock(owner, database_url) if on_mysql else PostgresClock(owner)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support import Configure, OpenStore
+from support import Configure, OpenStore, dialects
 from support.clock import Clock
 from support.pipeline import DELIVERED, FakeSender, broken_invariants, failed, running
 from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event
@@ -29,9 +29,7 @@ COPY = (
 
 
 async def duplicate_sagas(owner: Any) -> None:
-    await owner.execute(
-        "ALTER TABLE webhook_delivery_sagas DROP CONSTRAINT uniq_saga_event_subscription"
-    )
+    await dialects.drop_unique_key(owner, "webhook_delivery_sagas", "uniq_saga_event_subscription")
     await owner.execute(COPY, await a_saga(owner))
 
 
@@ -142,7 +140,7 @@ def test_every_invariant_is_broken_here() -> None:
 async def test_a_broken_invariant_is_found(
     owner: Any, open_store: OpenStore, clock: Clock, invariant: str, breaking: Break
 ) -> None:
-    await owner.execute("SET session_replication_role = replica")  # no guard in the way
+    await dialects.without_guards(owner)
     await breaking(owner)
     await clock.shift(120)
     found = await broken_invariants(open_store, margin=60)

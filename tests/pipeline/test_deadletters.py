@@ -10,7 +10,7 @@ import pytest
 from support import Configure, OpenStore, servers
 from support.clock import Clock
 from support.pipeline import facts, running
-from support.rows import a_dead_letter, a_saga, a_subscription, an_event
+from support.rows import a_dead_letter, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until_row
 from surehook.pipeline.deadletters import DeadLetters, Requeue
 from surehook.pipeline.hints import Channel, Hints
@@ -54,17 +54,9 @@ async def written(owner: Any) -> set[int]:
 
 async def deaths(owner: Any, count: int, seconds_ago: float = 0, bucket: int = 0) -> set[int]:
     """Dead sagas in bulk, each of an event of its own."""
-    rows = await owner.fetch(
-        "WITH e AS (INSERT INTO events (event_type, payload, bucket) "
-        "SELECT 'other', '{}', $3 FROM generate_series(1, $1) RETURNING id) "
-        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, attempt_count, "
-        "final_error_code, updated_at, bucket) SELECT id, 1, 'DeadLettered', 1, 'GONE', "
-        "surehook_now() - interval '1 second' * $2::float8, $3 FROM e RETURNING id",
-        count,
-        seconds_ago,
-        bucket,
+    return set(
+        await many_sagas(owner, 1, count, status=DEAD, updated_ago=seconds_ago, buckets=[bucket])
     )
-    return {row[0] for row in rows}
 
 
 # ── The sweep ─────────────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from support import Configure, OpenStore
 from support.pipeline import UNFINISHED, running
 from support.rows import a_subscription, an_event
@@ -103,6 +105,7 @@ async def test_a_database_that_is_gone_costs_only_those_hints() -> None:
     await hints.close()
 
 
+@pytest.mark.only_on("postgres", reason="MySQL wakes nobody; see the last test")
 async def test_a_hint_crosses_processes_after_the_commit(open_store: OpenStore) -> None:
     teller, hearer = await open_store("worker"), await open_store("orchestrator")
     hints = Hints()

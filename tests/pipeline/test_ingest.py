@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support import OpenStore, servers
+from support import OpenStore, dialects, servers
 from support.pipeline import facts
 from support.servers import Server
 from support.waiting import until
@@ -19,32 +19,36 @@ from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.ingest import Busy, Ingest, KeyTaken
 from surehook.records import NewEvent, StoredEvent
+from surehook.store import store_of
 from surehook.store.ingest import IngestStore
 
 
-class CountingStore(IngestStore):
+class CountingStore:
     """Counts statements; the real ones run."""
 
-    def __init__(self, database: Any) -> None:
-        super().__init__(database)
+    def __init__(self, store: IngestStore) -> None:
+        self._store: Any = store
         self.inserts: list[int] = []
 
     async def insert(self, events: Any, buckets: Any) -> Any:
         self.inserts.append(len(events))
-        return await super().insert(events, buckets)
+        return await self._store.insert(events, buckets)
 
     async def insert_keyed(self, events: Any, buckets: Any) -> Any:
         self.inserts.append(len(events))
-        return await super().insert_keyed(events, buckets)
+        return await self._store.insert_keyed(events, buckets)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 @pytest.fixture
-async def store(open_store: OpenStore) -> CountingStore:
-    return CountingStore(await open_store("ingest"))
+async def store(open_store: OpenStore) -> Any:
+    return CountingStore(store_of(IngestStore, await open_store("ingest")))
 
 
 @pytest.fixture
-def ingest(store: CountingStore, buckets: int) -> Ingest:
+def ingest(store: Any, buckets: int) -> Ingest:
     return Ingest(store, Hints(), buckets)
 
 
@@ -60,7 +64,7 @@ def an_order(number: int, external_id: str | None = None, tenant: str = "") -> N
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_concurrent_publishes_share_few_inserts_and_each_gets_its_own_event(
-    owner: Any, store: CountingStore, ingest: Ingest, buckets: int
+    owner: Any, store: Any, ingest: Ingest, buckets: int
 ) -> None:
     answers = await asyncio.gather(*(ingest.publish(an_order(n)) for n in range(1200)))
     assert len({answer.id for answer in answers}) == 1200
@@ -183,16 +187,19 @@ async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
 
 
 async def test_an_event_that_the_database_refuses_fails_nobody_else(
-    owner: Any, ingest: Ingest
+    owner: Any, ingest: Ingest, on_mysql: bool
 ) -> None:
     wrong = [
-        NewEvent("order.paid", "{not json"),
         NewEvent("x" * 101, "{}"),
         NewEvent("order.paid", "{}", tenant="t" * 101),
         NewEvent("order.paid", "{}", external_id="k" * 256),
-        NewEvent("order.paid", "{", external_id="key"),
-        NewEvent("order.paid", '"\x00"'),
     ]
+    if not on_mysql:  # there a payload is a text: what is JSON we alone decide
+        wrong += [
+            NewEvent("order.paid", "{not json"),
+            NewEvent("order.paid", "{", external_id="key"),
+            NewEvent("order.paid", '"\x00"'),
+        ]
     good = [an_order(1), an_order(2, "another")]
     answers = await asyncio.gather(
         *(ingest.publish(event) for event in (*wrong, *good)), return_exceptions=True
@@ -203,11 +210,11 @@ async def test_an_event_that_the_database_refuses_fails_nobody_else(
 
 
 async def test_a_database_that_is_gone_gives_an_error_and_no_acknowledgement(
-    owner: Any, postgres: Server, ingest: Ingest
+    owner: Any, server: Server, ingest: Ingest
 ) -> None:
     await ingest.publish(an_order(0))
     name = await owner.fetchval("SELECT current_database()")
-    async with servers.out_of_reach(postgres, name):
+    async with servers.out_of_reach(server, name):
         answers = await asyncio.gather(
             *(ingest.publish(an_order(n)) for n in range(20)),
             *(ingest.publish(an_order(n, f"key-{n}")) for n in range(20)),
@@ -221,18 +228,13 @@ async def test_a_database_that_is_gone_gives_an_error_and_no_acknowledgement(
 async def test_the_connection_cut_during_the_insert_acknowledges_nothing(
     owner: Any, ingest: Ingest, database_url: str
 ) -> None:
-    await owner.execute("BEGIN; LOCK TABLE events IN SHARE MODE")
-    publishing = asyncio.ensure_future(ingest.publish(an_order(1)))
-    waiting = (
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'surehook ingest' "
-        "AND datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    async with servers.connected(database_url) as other:
-        pid = await until(lambda: other.fetchval(waiting))
-        await other.fetchval("SELECT pg_terminate_backend($1)", pid)
-    with pytest.raises(DatabaseUnreachable):
-        await publishing
-    await owner.execute("COMMIT")
+    async with dialects.nobody_writes_events(owner):
+        publishing = asyncio.ensure_future(ingest.publish(an_order(1)))
+        async with servers.connected(database_url) as other:
+            await until(lambda: dialects.sessions(other, "ingest", waiting=True))
+            await dialects.end_sessions(other, "ingest")
+        with pytest.raises(DatabaseUnreachable):
+            await publishing
     assert await owner.fetchval("SELECT count(*) FROM events") == 0
 
 
@@ -247,7 +249,7 @@ async def test_a_caller_that_leaves_does_not_disturb_the_others(owner: Any, inge
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_each_bucket_that_got_an_event_is_hinted_after_the_commit(
-    owner: Any, store: CountingStore, buckets: int
+    owner: Any, store: Any, buckets: int
 ) -> None:
     hints = Hints()
     heard: list[int] = []

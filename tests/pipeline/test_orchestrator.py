@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support import Configure, OpenStore, servers
 from support.clock import Clock
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariants, running
-from support.rows import a_job, a_saga, a_subscription, an_event
+from support.rows import a_job, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.observe import crashpoints
@@ -59,21 +59,9 @@ async def sagas_for(
     buckets: int = 1,
 ) -> list[int]:
     """Sagas that have been due for `age` seconds, all of one event each."""
-    rows = await owner.fetch(
-        "WITH e AS (INSERT INTO events (event_type, payload, bucket) "
-        "SELECT 'other', '{}', g % $5 FROM generate_series(1, $2) AS g RETURNING id, bucket) "
-        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, bucket, "
-        "next_attempt_at, attempt_count) SELECT id, $1, $3, bucket, "
-        "surehook_now() - interval '1 second' * $4::float8 + interval '1 microsecond' * "
-        "row_number() OVER (), CASE $3::saga_status WHEN 'Pending' THEN 0 ELSE 1 END FROM e "
-        "RETURNING id",
-        subscription_id,
-        count,
-        status,
-        age,
-        buckets,
+    return await many_sagas(
+        owner, subscription_id, count, status=status, due_ago=age, buckets=range(buckets)
     )
-    return [row[0] for row in rows]
 
 
 async def jobs_per_subscription(owner: Any) -> dict[int, int]:
@@ -198,7 +186,7 @@ CODES: tuple[ErrorCode | None, ...] = (
     [POLICY, Policy(max_attempts=100, base_delay_seconds=0.001, max_delay_seconds=6 * 3600)],
 )
 async def test_bulk_apply_decides_what_states_decides_row_by_row(
-    owner: Any, open_store: OpenStore, policy: Policy
+    owner: Any, open_store: OpenStore, clock: Clock, policy: Policy
 ) -> None:
     overrides: list[tuple[int | None, float | None]] = [
         (None, None),
@@ -222,26 +210,17 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
     ]
     first = await owner.fetchval("SELECT coalesce(max(id), 0) + 1 FROM webhook_delivery_sagas")
     ids = range(first, first + len(cases))
-    await owner.execute(
-        "INSERT INTO webhook_delivery_sagas "
-        "(id, event_id, subscription_id, status, attempt_count, final_error_code) "
-        "SELECT i, i, sub, s, n, 'BEFORE' FROM unnest($1::bigint[], $2::bigint[], "
-        "$3::saga_status[], $4::int[]) AS given (i, sub, s, n)",
-        ids,
-        [c[0] for c in cases],
-        [c[1] for c in cases],
-        [c[2] for c in cases],
+    now = await clock.now()
+    await owner.executemany(
+        "INSERT INTO webhook_delivery_sagas (id, event_id, subscription_id, status, "
+        "attempt_count, final_error_code, next_attempt_at) "
+        "VALUES ($1, $1, $2, $3, $4, 'BEFORE', $5)",
+        [(i, c[0], c[1], c[2], now) for i, c in zip(ids, cases, strict=True)],
     )
-    await owner.execute(
-        "INSERT INTO webhook_delivery_jobs "
-        "(id, saga_id, event_id, subscription_id, status, attempt_at, error_code, retry_after) "
-        "SELECT i, i, i, g.subscription_id, s, g.next_attempt_at, code, after "
-        "FROM unnest($1::bigint[], $2::job_status[], $3::varchar[], $4::int[]) "
-        "AS given (i, s, code, after) JOIN webhook_delivery_sagas g ON g.id = i",
-        ids,
-        [c[3] for c in cases],
-        [c[4] for c in cases],
-        [c[5] for c in cases],
+    await owner.executemany(
+        "INSERT INTO webhook_delivery_jobs (id, saga_id, event_id, subscription_id, status, "
+        "attempt_at, error_code, retry_after) VALUES ($1, $1, $1, $2, $3, $4, $5, $6)",
+        [(i, c[0], c[3], now, c[4], c[5]) for i, c in zip(ids, cases, strict=True)],
     )
     before = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
     store = store_of(OrchestratorStore, await open_store("orchestrator"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support import OpenStore, servers
+from support import OpenStore, dialects, servers
 from support.pipeline import UNFINISHED, broken_invariants, statuses
 from support.processes import children, environment
 from support.receiver import Answer, Receiver
@@ -58,6 +58,7 @@ async def _deliver(
 ) -> None:
     events = size.deliveries // SUBSCRIPTIONS
     loop = asyncio.get_running_loop()
+    before = await dialects.deadlocks(owner)
     async with Receiver() as receiver:
         # One answer in ten is a failure, in whatever order the requests come.
         answers = [Answer(status=503) if n % 10 == 7 else Answer() for n in range(5 * events)]
@@ -97,9 +98,7 @@ async def _deliver(
             ]
         sent = receiver.count
         messages = Counter(request.headers["webhook-id"] for request in receiver.requests)
-    deadlocks = await owner.fetchval(
-        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    )
+    deadlocks = await dialects.deadlocks(owner) - before
     jobs, resets, failures = await owner.fetchrow(
         "SELECT count(*), sum(lease_resets), count(*) FILTER (WHERE status = 'Failed') "
         "FROM webhook_delivery_jobs"

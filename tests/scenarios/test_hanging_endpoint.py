@@ -19,8 +19,7 @@ HEALTHY = 7
 PER_SECOND = 140  # for the healthy ones together; the hanging one gets three sevenths beside it
 SECONDS = 6  # of each phase
 LATENCY = (
-    "SELECT count(*), percentile_cont(0.99) WITHIN GROUP "
-    "(ORDER BY EXTRACT(EPOCH FROM s.updated_at - e.created_at)::float8) "
+    "SELECT EXTRACT(EPOCH FROM s.updated_at - e.created_at)::float8 "
     "FROM webhook_delivery_sagas s JOIN events e ON e.id = s.event_id AND e.bucket = s.bucket "
     "WHERE e.event_type = ANY ($1) AND s.status = 'Completed'"
 )
@@ -93,7 +92,9 @@ async def test_a_hanging_endpoint_leaves_the_others_their_throughput_and_latency
     late: dict[bool, float] = {}
     for hanging in (False, True):
         wanted = [phase for phase in phases if phase.startswith("with-") == hanging]
-        done[hanging], late[hanging] = await owner.fetchrow(LATENCY, wanted)
+        latencies = sorted(row[0] for row in await owner.fetch(LATENCY, wanted))
+        done[hanging] = len(latencies)
+        late[hanging] = latencies[len(latencies) * 99 // 100]
         p99 = late[hanging] * 1000
         print(f"\n{' '.join(wanted)}: {done[hanging]} completed, p99 {p99:.1f} ms", end="")
     hung = await owner.fetchval(

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 
+from support import dialects
 from support.clock import Clock
+from support.dialects import as_role
 from support.rows import a_subscription
-from support.servers import Server, connected
-from surehook.store.logins import derived_password
+from support.servers import Server
 
 HOUR = timedelta(hours=1)
+OLD = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 async def row(owner: Any) -> Any:
     return await owner.fetchrow("SELECT * FROM subscriptions")
-
-
-def as_role(server: Server, url: str, role: str) -> Any:
-    return connected(url, user=role, password=derived_password(server.role_secret, role))
 
 
 # ── eligible_from ─────────────────────────────────────────────────────────────────────────────
@@ -90,28 +87,28 @@ async def test_any_other_change_leaves_eligibility_alone(owner: Any, clock: Cloc
 async def test_nobody_sets_eligibility_by_hand(owner: Any) -> None:
     await a_subscription(owner)
     before = (await row(owner))["eligible_from"]
-    await owner.execute("UPDATE subscriptions SET eligible_from = '2000-01-01Z'")
+    await owner.execute("UPDATE subscriptions SET eligible_from = $1", OLD)
     assert (await row(owner))["eligible_from"] == before
 
 
 async def test_nobody_sets_eligibility_by_hand_when_inserting_either(owner: Any) -> None:
-    old = "2000-01-01 00:00Z"
     for verified in (True, False):
         await owner.execute(
             "INSERT INTO subscriptions (event_type, callback_url, verified, eligible_from) "
-            f"VALUES ('x', 'https://x', {verified}, '{old}')"
+            f"VALUES ('x', 'https://x', {verified}, $1)",
+            OLD,
         )
     assert await owner.fetchval("SELECT count(*) FROM subscriptions WHERE verified") == 1
-    query = f"SELECT count(*) FROM subscriptions WHERE eligible_from = '{old}'"
-    assert await owner.fetchval(query) == 0
+    query = "SELECT count(*) FROM subscriptions WHERE eligible_from = $1"
+    assert await owner.fetchval(query, OLD) == 0
 
 
 # ── verified ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_new_url_clears_verified(owner: Any, postgres: Server, database_url: str) -> None:
+async def test_a_new_url_clears_verified(owner: Any, server: Server, database_url: str) -> None:
     await a_subscription(owner)
-    async with as_role(postgres, database_url, "subscription_admin") as admin:
+    async with as_role(server, database_url, "subscription_admin") as admin:
         await admin.execute("UPDATE subscriptions SET callback_url = 'https://other.example/'")
     assert (await row(owner))["verified"] is False
 
@@ -131,10 +128,10 @@ async def test_the_same_url_again_clears_nothing(owner: Any) -> None:
 
 
 async def test_the_api_cannot_imitate_the_verifier_s_swap(
-    owner: Any, postgres: Server, database_url: str
+    owner: Any, server: Server, database_url: str
 ) -> None:
     await a_subscription(owner, pending_callback_url="https://next.example/")
-    async with as_role(postgres, database_url, "subscription_admin") as admin:
+    async with as_role(server, database_url, "subscription_admin") as admin:
         await admin.execute(
             "UPDATE subscriptions SET callback_url = pending_callback_url, "
             "pending_callback_url = NULL"
@@ -143,15 +140,15 @@ async def test_the_api_cannot_imitate_the_verifier_s_swap(
 
 
 async def test_the_verifier_s_swap_keeps_verified_and_eligibility(
-    owner: Any, postgres: Server, database_url: str, clock: Clock
+    owner: Any, server: Server, database_url: str, clock: Clock
 ) -> None:
     await a_subscription(owner, pending_callback_url="https://next.example/")
     before = await row(owner)
     await clock.shift(3600)
-    async with as_role(postgres, database_url, "subscription_verifier") as verifier:
+    async with as_role(server, database_url, "subscription_verifier") as verifier:
         await verifier.execute(
-            "UPDATE subscriptions SET callback_url = pending_callback_url, "
-            "pending_callback_url = NULL WHERE pending_callback_url = 'https://next.example/'"
+            f"{dialects.SWAP_OF_URL[server.engine]} "
+            "WHERE pending_callback_url = 'https://next.example/'"
         )
     after = await row(owner)
     assert after["callback_url"] == "https://next.example/"
@@ -160,10 +157,10 @@ async def test_the_verifier_s_swap_keeps_verified_and_eligibility(
 
 
 async def test_the_verifier_cannot_swap_in_a_url_that_was_not_staged(
-    owner: Any, postgres: Server, database_url: str
+    owner: Any, server: Server, database_url: str
 ) -> None:
     await a_subscription(owner, pending_callback_url="https://next.example/")
-    async with as_role(postgres, database_url, "subscription_verifier") as verifier:
+    async with as_role(server, database_url, "subscription_verifier") as verifier:
         await verifier.execute(
             "UPDATE subscriptions SET callback_url = 'https://evil.example/', "
             "pending_callback_url = NULL, verified = true"
@@ -172,11 +169,11 @@ async def test_the_verifier_cannot_swap_in_a_url_that_was_not_staged(
 
 
 async def test_the_first_verification_makes_it_eligible_from_then(
-    owner: Any, postgres: Server, database_url: str, clock: Clock
+    owner: Any, server: Server, database_url: str, clock: Clock
 ) -> None:
     await a_subscription(owner, verified=False)
     await clock.shift(3600)
-    async with as_role(postgres, database_url, "subscription_verifier") as verifier:
+    async with as_role(server, database_url, "subscription_verifier") as verifier:
         await verifier.execute("UPDATE subscriptions SET verified = true")
     assert abs((await row(owner))["eligible_from"] - await clock.now()) < timedelta(seconds=30)
 
@@ -184,5 +181,5 @@ async def test_the_first_verification_makes_it_eligible_from_then(
 @pytest.mark.parametrize("column", ["callback_url", "pending_callback_url"])
 async def test_only_https_is_taken(owner: Any, column: str) -> None:
     await a_subscription(owner)
-    with pytest.raises(asyncpg.CheckViolationError):
+    with pytest.raises(dialects.CheckViolation):
         await owner.execute(f"UPDATE subscriptions SET {column} = 'http://plain.example/'")

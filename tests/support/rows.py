@@ -18,7 +18,7 @@ from surehook.delivery.signature import new_shared_secret
 from surehook.records import SIGNING_PLACE
 from surehook.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, SagaStatus
 
-Connection = Any  # asyncpg ships no types
+Connection = Any  # asyncpg's, or one that is called like it
 Status = TypeVar("Status", bound=StrEnum)
 
 _numbers = count(1)
@@ -57,6 +57,21 @@ async def an_event(
         bucket,
     )
     return event_id
+
+
+async def many_events(
+    owner: Connection,
+    count: int,
+    *,
+    event_type: str = "order.paid",
+    buckets: Iterable[int] = (0,),
+) -> None:
+    """One INSERT … VALUES, as an application would write it; over the buckets in turn."""
+    in_turn = tuple(buckets)
+    rows = (f"('{event_type}', '{{}}', {in_turn[n % len(in_turn)]})" for n in range(count))
+    await owner.execute(
+        f"/* native */ INSERT INTO events (event_type, payload, bucket) VALUES {', '.join(rows)}"
+    )
 
 
 async def a_subscription(
@@ -131,6 +146,45 @@ async def a_saga(
             await _end_current_job(owner, saga_id, ended, error_code, bucket)
         await move_saga(owner, saga_id, target, error_code, delay_seconds, bucket)
     return saga_id
+
+
+async def many_sagas(
+    owner: Connection,
+    subscription_id: int,
+    count: int,
+    *,
+    status: SagaStatus = SagaStatus.PENDING,
+    due_ago: float = 0,
+    updated_ago: float = 0,
+    buckets: Iterable[int] = (0,),
+) -> list[int]:
+    """Put there as they are, each of an event of its own; the later ones a moment younger.
+
+    Nobody else may insert events meanwhile.
+    """
+    await many_events(owner, count, event_type="other", buckets=buckets)
+    rows = await owner.fetch("SELECT id FROM events ORDER BY id DESC LIMIT $1", count)
+    events = sorted(row[0] for row in rows)
+    dead = status is SagaStatus.DEAD_LETTERED
+    await owner.execute(
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, bucket, "
+        "attempt_count, final_error_code, next_attempt_at, updated_at) "
+        "SELECT id, $2, $3, bucket, $4, $5, surehook_now() - interval '1 second' * $6::float8 "
+        "+ interval '1 microsecond' * (id - $8), "
+        "surehook_now() - interval '1 second' * $7::float8 FROM events WHERE id = ANY($1)",
+        events,
+        subscription_id,
+        status,
+        0 if status is SagaStatus.PENDING else 1,
+        "GONE" if dead else None,
+        due_ago,
+        updated_ago,
+        events[0],
+    )
+    rows = await owner.fetch(
+        "SELECT id FROM webhook_delivery_sagas WHERE event_id = ANY($1) ORDER BY event_id", events
+    )
+    return [row[0] for row in rows]
 
 
 async def move_saga(

@@ -1,8 +1,8 @@
-"""The private PostgreSQL servers of one test run, and fresh databases on them.
+"""The private database servers of one test run, and fresh databases on them.
 
 Reads and writes only below the run's own temporary directory. The process that owns the run (with
 xdist the controller) starts one server per kind; every process of the run finds it through
-`found`. EmbeddedServer's supervisor ends the server when the owner ends, in whatever way.
+`found`. Each server has a keeper that ends it when the owner ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -15,42 +15,32 @@ import os
 import shutil
 import tempfile
 import threading
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-import asyncpg
-
+from support import mysql_databases, postgres_databases
+from support.connections import connected as connected
+from support.mariadb import MariadbServer
+from support.mariadb import is_installed as mariadb_is_installed
+from support.server import ENCRYPTION_KEY as ENCRYPTION_KEY
+from support.server import ENGINES, KINDS, EngineName
+from support.server import ROLE_SECRET as ROLE_SECRET
+from support.server import Server as Server
 from surehook.embedded import binaries as programs
 from surehook.embedded.account import server_account
 from surehook.embedded.server import EmbeddedServer
-from surehook.store.postgres.migrate import migrate
 
-KINDS = ("system", "wheel")
-BUCKETS = (1, 4)  # one template each
-ROLE_SECRET = "a role secret for tests only"
-ENCRYPTION_KEY = "5e" * 32
 PREFIX = "surehook-tests-"
 PRIVATE_PREFIX = "surehook-private-"  # one test's own; never taken for what a run left behind
 # Durability is what the embedded server's own tests are about; here speed is.
 SETTINGS = {"fsync": "off", "autovacuum": "off", "shared_buffers": "64MB", "max_wal_size": "256MB"}
+MYSQL_URL = "SUREHOOK_TEST_MYSQL_URL"
 
 
-@dataclass(frozen=True)
-class Server:
-    """A running server as any process of the run sees it."""
-
-    kind: str
-    url: str
-    binaries: str
-    version: str
-    role_secret: str = ROLE_SECRET
-
-    def url_of(self, database: str) -> str:
-        return self.url.replace("/surehook?", f"/{database}?", 1)
+# ── Which servers ─────────────────────────────────────────────────────────────────────────────
 
 
 def _is_of_the_wheel(directory: Path) -> bool:
@@ -58,7 +48,7 @@ def _is_of_the_wheel(directory: Path) -> bool:
 
 
 def available() -> dict[str, Path]:
-    """The programs of each kind that this machine has."""
+    """The programs of each kind of PostgreSQL that this machine has."""
     account = server_account(Path(tempfile.gettempdir()) / "nothing")
     found: dict[str, Path] = {}
     with account.acting():  # as root: what the server's own account can reach
@@ -68,14 +58,40 @@ def available() -> dict[str, Path]:
     return found
 
 
-def wanted() -> list[str]:
-    """The kinds to test on: SUREHOOK_TEST_POSTGRES, else every kind that may be here."""
+def wanted_engines() -> list[EngineName]:
+    """SUREHOOK_TEST_ENGINES=postgres|mysql picks one; both by default."""
+    named = os.environ.get("SUREHOOK_TEST_ENGINES", ",".join(ENGINES)).split(",")
+    assert set(named) <= set(ENGINES), f"SUREHOOK_TEST_ENGINES: {', '.join(ENGINES)}"
+    return [engine for engine in ENGINES if engine in named]
+
+
+def wanted(engine: EngineName | None = None) -> list[str]:
+    """The kinds to test on, of one engine or of all that are wanted and here."""
+    return [
+        kind
+        for kind in (*_postgres_kinds(), *_mysql_kinds())
+        if KINDS[kind] in wanted_engines() and engine in (None, KINDS[kind])
+    ]
+
+
+def _postgres_kinds() -> list[str]:
     named = os.environ.get("SUREHOOK_TEST_POSTGRES")
     if named:
-        assert named in KINDS, f"SUREHOOK_TEST_POSTGRES is one of {', '.join(KINDS)}"
+        assert named in ("system", "wheel"), "SUREHOOK_TEST_POSTGRES is system or wheel"
         return [named]
     system = any(not _is_of_the_wheel(one.directory) for one in programs.candidates())
     return ["system", "wheel"] if system else ["wheel"]
+
+
+def _mysql_kinds() -> list[str]:
+    given = ["mysql"] if os.environ.get(MYSQL_URL) else []
+    return ["mariadb", *given] if mariadb_is_installed() else given
+
+
+def one_of_each(kinds: list[str]) -> list[str]:
+    """Without a second kind of PostgreSQL: that concerns the store alone. Others are other code."""
+    first = next((kind for kind in kinds if KINDS[kind] == "postgres"), None)
+    return [kind for kind in kinds if kind == first or KINDS[kind] != "postgres"]
 
 
 def home() -> Path:
@@ -84,6 +100,34 @@ def home() -> Path:
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 2**30:
         return memory
     return Path(tempfile.gettempdir())
+
+
+# ── The run ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Runnable(Protocol):
+    """A server of our own, of either engine."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def binaries(self) -> Path: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def own_server(kind: str, directory: Path, binaries: Path | None = None) -> Runnable:
+    """A server that is not started yet; what is in `directory` it finds again."""
+    if kind == "mariadb":
+        return MariadbServer(directory)
+    assert KINDS[kind] == "postgres", f"nobody here can start a server of the kind {kind}"
+    return EmbeddedServer(directory, binaries=binaries or available()[kind], settings=SETTINGS)
 
 
 class Run:
@@ -95,7 +139,7 @@ class Run:
         self.directory.chmod(0o711)  # as root the server runs under another account
         self._alive = os.open(self.directory, os.O_RDONLY)
         fcntl.flock(self._alive, fcntl.LOCK_SH)
-        self._servers: list[EmbeddedServer] = []
+        self._servers: list[Runnable] = []
         self._threads: list[threading.Thread] = []
 
     def begin(self, kinds: list[str]) -> None:
@@ -107,25 +151,33 @@ class Run:
         for kind in kinds:
             gate = os.open(self.directory / f"{kind}.lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(gate, fcntl.LOCK_EX)
-            thread = threading.Thread(target=self._start, args=(kind, directories[kind], gate))
+            how = (kind, directories.get(kind), gate)
+            thread = threading.Thread(target=self._start, args=how)
             thread.start()
             self._threads.append(thread)
 
-    def _start(self, kind: str, binaries: Path, gate: int) -> None:
-        server = EmbeddedServer(self.directory / kind, binaries=binaries, settings=SETTINGS)
-        self._servers.append(server)
+    def _start(self, kind: str, binaries: Path | None, gate: int) -> None:
         said: dict[str, str] = {}
         try:
-            server.start()
-            known = Server(kind, server.url, str(server.binaries), server.version)
-            asyncio.run(_create_templates(known))
-            said = asdict(known)
+            said = asdict(self._started(kind, binaries))
         except BaseException as error:
             said = {"error": f"{type(error).__name__}: {error}"}
             raise
         finally:
             (self.directory / f"{kind}.json").write_text(json.dumps(said))
             os.close(gate)
+
+    def _started(self, kind: str, binaries: Path | None) -> Server:
+        here = str(self.directory)
+        if kind == "mysql":
+            return Server(kind, os.environ[MYSQL_URL], "", "", here)
+        server = own_server(kind, self.directory / kind, binaries)
+        self._servers.append(server)
+        server.start()
+        known = Server(kind, server.url, str(server.binaries), server.version, here)
+        if known.engine == "postgres":
+            asyncio.run(postgres_databases.create_templates(known))
+        return known
 
     def end(self) -> None:
         for thread in self._threads:
@@ -166,9 +218,12 @@ def _exclusively(directory: Path) -> Iterator[None]:
 def private_server(kind: str) -> Iterator[Server]:
     """A new server of one test's own, for what concerns a server as a whole."""
     with private_directory() as directory:
-        data, binaries = directory / "data", available()[kind]
-        with EmbeddedServer(data, binaries=binaries, settings=SETTINGS) as server:
-            yield Server(kind, server.url, str(server.binaries), server.version)
+        server = own_server(kind, directory / "data")
+        server.start()
+        try:
+            yield Server(kind, server.url, str(server.binaries), server.version, str(directory))
+        finally:
+            server.stop()
 
 
 @contextmanager
@@ -181,72 +236,21 @@ def private_directory() -> Iterator[Path]:
 
 # ── Databases ─────────────────────────────────────────────────────────────────────────────────
 
-
-def template(buckets: int) -> str:
-    return f"migrated_{buckets}"
-
-
-async def _create_templates(server: Server) -> None:
-    """One migrated database per number of buckets; copies of it are what tests get."""
-    async with connected(server.url) as admin:
-        for buckets in BUCKETS:
-            await admin.execute(f"CREATE DATABASE {template(buckets)}")
-            async with connected(server.url_of(template(buckets))) as owner:
-                await migrate(owner, buckets=buckets, role_secret=server.role_secret)
-            # Nobody may be connected to a database while it is copied.
-            await admin.execute(
-                f"ALTER DATABASE {template(buckets)} IS_TEMPLATE true ALLOW_CONNECTIONS false"
-            )
-
-
-@asynccontextmanager
-async def connected(url: str, **how: Any) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(url, **how)
-    try:
-        yield connection
-    finally:
-        await connection.close()
+_databases = {"postgres": postgres_databases, "mysql": mysql_databases}
 
 
 @asynccontextmanager
 async def fresh_database(server: Server, buckets: int | None = 1) -> AsyncIterator[str]:
-    """The URL of a database of its own: migrated, or empty with buckets=None."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    source = f"TEMPLATE {template(buckets)} STRATEGY FILE_COPY" if buckets else ""
-    async with connected(server.url) as admin:
-        await admin.execute(f"CREATE DATABASE {name} {source}")
-    try:
-        yield server.url_of(name)
-        await _refuse_leaks(server, name)
-    finally:
-        async with connected(server.url) as admin:
-            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    """The URL of a database of its own: migrated, or empty with buckets=None.
 
-
-async def _refuse_leaks(server: Server, name: str) -> None:
-    """A session that was closed takes a moment to go; one that was not stays."""
-    async with connected(server.url) as admin:
-        for _ in range(100):
-            left = await admin.fetch(
-                "SELECT application_name, query FROM pg_stat_activity WHERE datname = $1", name
-            )
-            if not left:
-                return
-            await asyncio.sleep(0.02)
-    raise AssertionError(f"connections left open: {[tuple(row) for row in left]}")
+    No connection may be left to it at the end.
+    """
+    async with _databases[server.engine].fresh_database(server, buckets) as url:
+        yield url
 
 
 @asynccontextmanager
 async def out_of_reach(server: Server, name: str) -> AsyncIterator[None]:
     """Meanwhile no component can use this database: its sessions end, new ones are refused."""
-    async with connected(server.url) as admin:
-        await admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 0")
-        await admin.fetch(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = $1 AND application_name LIKE 'surehook%'",
-            name,
-        )
-        try:
-            yield
-        finally:
-            await admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT -1")
+    async with _databases[server.engine].out_of_reach(server, name):
+        yield

@@ -1,0 +1,222 @@
+"""What a test needs and each engine has in its own words, written once per engine, here.
+
+Reads and writes only the test's own database; ends only sessions of that database.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from support import mysql_connection
+from support.connections import connected
+from support.mysql_connection import MysqlConnection
+from support.server import Server
+from surehook.roles import BY_COMPONENT
+from surehook.store.logins import derived_password
+
+# For pytest.raises: what either driver raises.
+Error = (asyncpg.PostgresError, mysql_connection.Refusal)
+NotAllowed = (asyncpg.InsufficientPrivilegeError, mysql_connection.NotAllowed)
+CheckViolation = (asyncpg.CheckViolationError, mysql_connection.CheckViolation)
+
+
+def speaks_mysql(connection: Any) -> bool:
+    return isinstance(connection, MysqlConnection)
+
+
+def as_role(server: Server, url: str, role: str) -> Any:
+    """A connection with a role's own login."""
+    return connected(url, user=role, password=derived_password(server.role_secret, role))
+
+
+# ── Sessions ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def sessions(owner: Any, component: str, waiting: bool = False) -> list[int]:
+    """The sessions of a component in this database; only those that wait for a lock, if asked."""
+    if speaks_mysql(owner):
+        waits = "AND state LIKE '%lock%'" if waiting else ""
+        rows = await owner.native(
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() "
+            f"AND user = '{BY_COMPONENT[component].name}' {waits}"
+        )
+    else:
+        waits = "AND wait_event_type = 'Lock'" if waiting else ""
+        rows = await owner.fetch(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+            f"AND application_name = 'surehook {component}' {waits}"
+        )
+    return [row[0] for row in rows]
+
+
+async def end_sessions(owner: Any, component: str) -> int:
+    """As a restart of the server does; returns how many sessions there were."""
+    found = await sessions(owner, component)
+    for session in found:
+        if speaks_mysql(owner):
+            await owner.native(f"KILL {session}")
+        else:
+            await owner.fetchval("SELECT pg_terminate_backend($1, 5000)", session)
+    return len(found)
+
+
+@asynccontextmanager
+async def nobody_writes_events(owner: Any) -> AsyncIterator[None]:
+    """Who inserts an event meanwhile waits. The owner itself can do nothing else until then."""
+    if speaks_mysql(owner):
+        await owner.native("LOCK TABLES events READ")
+    else:
+        await owner.execute("BEGIN; LOCK TABLE events IN SHARE MODE")
+    try:
+        yield
+    finally:
+        await owner.execute("UNLOCK TABLES" if speaks_mysql(owner) else "COMMIT")
+
+
+async def deadlocks(owner: Any) -> int:
+    """How many there were; on MySQL in the whole server, so look before and after."""
+    if not speaks_mysql(owner):
+        found: int = await owner.fetchval(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+        return found
+    if owner.is_mariadb:
+        return int((await owner.native("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'"))[0][1])
+    rows = await owner.native(
+        "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+    )
+    return int(rows[0][0])
+
+
+# ── Rows ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def without_guards(owner: Any) -> None:
+    """From now on the owner may write what no move permits."""
+    if not speaks_mysql(owner):
+        await owner.execute("SET session_replication_role = replica")
+        return
+    for row in await owner.native("SHOW TRIGGERS"):
+        await owner.native(f"DROP TRIGGER {row[0]}")
+
+
+async def drop_unique_key(owner: Any, table: str, name: str) -> None:
+    kind = "KEY" if speaks_mysql(owner) else "CONSTRAINT"
+    await owner.execute(f"ALTER TABLE {table} DROP {kind} {name}")
+
+
+async def saved_cursors(owner: Any) -> list[Any]:
+    """How far the router has read, to be given to `wind_back` later."""
+    if speaks_mysql(owner):
+        rows: list[Any] = await owner.fetch("SELECT * FROM router_cursor")
+    else:
+        rows = await owner.fetch("SELECT bucket, snapshot::text FROM router_cursor")
+    return rows
+
+
+async def wind_back(owner: Any, saved: list[Any]) -> None:
+    if speaks_mysql(owner):
+        await owner.execute("DELETE FROM router_gaps")
+        await owner.execute("DELETE FROM router_cursor")
+        for row in saved:
+            places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+            await owner.execute(
+                f"INSERT INTO router_cursor ({', '.join(row.keys())}) VALUES ({places})", *row
+            )
+        return
+    for bucket, snapshot in saved:
+        await owner.execute(
+            "UPDATE router_cursor SET snapshot = $2::text::pg_snapshot, partial_xid = '0', "
+            "partial_id = 0 WHERE bucket = $1",
+            bucket,
+            snapshot,
+        )
+
+
+async def router_has_read_everything(owner: Any) -> bool:
+    """Whether a router that began anew has come to the end."""
+    if speaks_mysql(owner):
+        question = (
+            "SELECT bool_and(c.read_until_id >= (SELECT max(e.id) FROM events e "
+            "WHERE e.bucket = c.bucket)) FROM router_cursor c"
+        )
+    else:
+        question = (
+            "SELECT bool_and(rescan_after_id >= rescan_until_id AND system_identifier <> 0) "
+            "FROM router_cursor"
+        )
+    return bool(await owner.fetchval(question))
+
+
+# ── The schema ────────────────────────────────────────────────────────────────────────────────
+
+
+def schema_of(server: Server, url: str) -> str:
+    """Everything that pg_dump knows of a schema, grants included."""
+    done = subprocess.run(
+        [f"{server.binaries}/pg_dump", "--schema-only", "--no-owner", "-d", url],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Newer ones wrap their output in a random key.
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("\\")]
+    return "\n".join(lines)
+
+
+def of_partition(owner: Any, verb: str, table: str, number: int, rest: str = "") -> str:
+    """A statement about one partition, past its table where that can be."""
+    if speaks_mysql(owner):
+        return native(f"{verb} {table} PARTITION (b{number}) {rest}")
+    return f"{verb} {table}_b{number} {rest}"
+
+
+# ── Statements ────────────────────────────────────────────────────────────────────────────────
+
+
+def native(sql: str) -> str:
+    """A statement that is left as it is: it does not begin with a word that is translated."""
+    return f"/* native */ {sql}"
+
+
+UPSERT_OF_EVENT = {
+    "postgres": "INSERT INTO events (event_type, payload, external_id) VALUES ('x', '{}', 'key') "
+    "ON CONFLICT (tenant, external_id, bucket) DO UPDATE SET event_type = 'x'",
+    "mysql": native(
+        "INSERT INTO events (event_type, payload, external_id) VALUES ('x', '{}', 'key') "
+        "ON DUPLICATE KEY UPDATE event_type = 'x'"
+    ),
+}
+# The verifier's swap: MySQL's trigger knows it by a value that only the verifier may write.
+SWAP_OF_URL = {
+    "postgres": "UPDATE subscriptions SET callback_url = pending_callback_url, "
+    "pending_callback_url = NULL",
+    "mysql": "UPDATE subscriptions SET callback_url = pending_callback_url, "
+    "pending_callback_url = NULL, verified = 2",
+}
+# Further ways to change a row that is there, beside UPDATE and DELETE.
+OVERWRITING: dict[tuple[str, str], list[str]] = {
+    ("postgres", "events"): [],
+    ("postgres", "dead_letters"): [],
+    ("mysql", "events"): [
+        native(
+            "REPLACE INTO events (id, bucket, event_type, payload) "
+            "SELECT id, bucket, 'x', '{}' FROM events"
+        ),
+        native("UPDATE events e JOIN dead_letters d ON d.event_id = e.id SET e.payload = '{}'"),
+        native("DELETE e FROM events e JOIN dead_letters d ON d.event_id = e.id"),
+    ],
+    ("mysql", "dead_letters"): [
+        native(
+            "REPLACE INTO dead_letters (id, bucket, saga_id, event_id, subscription_id, "
+            "failed_at, payload_snapshot) SELECT id, bucket, saga_id, event_id, "
+            "subscription_id, failed_at, '{}' FROM dead_letters"
+        ),
+        native("DELETE d FROM dead_letters d JOIN events e ON d.event_id = e.id"),
+    ],
+}
