@@ -32,7 +32,7 @@ from surehook.store.worker import WorkerStore
 
 POLL_FAST_SECONDS = 0.01  # while there is work
 POLL_SECONDS = 0.05
-IDLE_POLL_SECONDS = 0.25
+IDLE_POLL_SECONDS = 0.5
 IDLE_AFTER = 40
 # A result waits no longer than this for others to be written with.
 RESULT_WAIT_SECONDS = 0.015
