@@ -12,6 +12,7 @@ from support.servers import Server, connected
 from surehook.roles import ROLES, TABLES, Role, Verb
 from surehook.store.logins import derived_password
 
+pytestmark = pytest.mark.only_on("postgres", reason="tests/store/mysql/test_mysql_grants.py is its")
 every_role = pytest.mark.parametrize("role", ROLES, ids=[role.name for role in ROLES])
 NOT_ALLOWED = "42501"
 COLUMN_STATEMENTS = {
