@@ -19,8 +19,8 @@ from support.clock import Clock
 from support.servers import Server
 from surehook.config import Config, load
 from surehook.store import open_database
+from surehook.store.database import Database
 from surehook.store.logins import Place
-from surehook.store.postgres.database import Database
 
 STORE_TESTS = Path(__file__).parent / "store"
 RUN = pytest.StashKey[servers.Run]()

@@ -18,7 +18,7 @@ from support.servers import Server, private_directory
 from surehook import __version__, config
 from surehook.cli import COMMANDS
 from surehook.embedded.server import EmbeddedServer
-from surehook.store.postgres.migrate import migrations
+from surehook.store.migrations import migrations
 
 COMMAND = [sys.executable, "-m", "surehook"]
 HEAVY = ("asyncpg", "rich", "cryptography", "uvloop", "httptools", "pycares", "asyncio", "sqlglot")
@@ -197,7 +197,7 @@ def test_migrate_starts_the_embedded_server_for_as_long_as_it_needs_it(data_dir:
     done = surehook("migrate", env=env)
     assert (done.returncode, done.stdout) == (0, "The database is up to date.\n")
     done = surehook("migrate", "--status", env=env)
-    lines = [f"applied {one.version:04} {one.name}" for one in migrations()]
+    lines = [f"applied {one.version:04} {one.name}" for one in migrations("postgres")]
     assert (done.returncode, done.stdout.splitlines()) == (0, lines)
 
 

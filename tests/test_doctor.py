@@ -16,13 +16,14 @@ from click.testing import CliRunner
 from support import Configure
 from support.old_server import old_server
 from support.servers import Server, connected, private_directory
-from surehook import doctor
 from surehook.config import load
-from surehook.doctor import Finding, Level, examine, refuse_if_unsafe
+from surehook.doctor import examine, refuse_if_unsafe
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import AnswerIsNo, DatabaseUnreachable
 from surehook.roles import ROLES
+from surehook.store.findings import Finding, Level
 from surehook.store.logins import Place
+from surehook.store.postgres import doctor
 from surehook.store.postgres.database import connect
 
 NOTHING = Path("/dev/null")
@@ -156,10 +157,10 @@ async def test_fsync_off_is_refused_unless_permitted(
     assert finding.says == "The server may lose acknowledged events: fsync off."
     assert "database.allow_unsafe" in finding.advice
     with pytest.raises(AnswerIsNo, match="may lose acknowledged events"):
-        await refuse_if_unsafe(configure(), owner)
+        await refuse_if_unsafe(configure(), "postgresql:", owner)
     permitted = about(await examine(configure(UNSAFE), place), "durability")
     assert permitted.level is Level.NOTE
-    await refuse_if_unsafe(configure(UNSAFE), owner)
+    await refuse_if_unsafe(configure(UNSAFE), "postgresql:", owner)
 
 
 async def test_a_role_that_commits_without_waiting_is_found(
@@ -250,7 +251,7 @@ async def test_an_engine_that_does_not_skip_locked_rows_is_found(
     async def deaf(*args: Any) -> Any:
         return _Deaf(await connect(*args))
 
-    monkeypatch.setattr("surehook.doctor.connect", deaf)
+    monkeypatch.setattr("surehook.store.postgres.doctor.connect", deaf)
     finding = about(await examine(configure(UNSAFE), place), "locks")
     assert finding.level is Level.WRONG and "SKIP LOCKED does not skip here" in finding.says
 

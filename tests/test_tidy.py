@@ -121,13 +121,30 @@ def test_no_component_imports_another() -> None:
         assert not others, f"{name} imports {', '.join(others)}"
 
 
+ENGINES = [path.parent.name for path in (PACKAGE / "store").glob("*/database.py")]
+
+
 def test_a_component_s_store_knows_no_other_component_s() -> None:
-    folder = PACKAGE / "store" / "postgres"
-    stores = {f"surehook.store.postgres.{path.stem}" for path in folder.glob("*.sql")}
-    assert stores
-    for path in folder.glob("*.py"):
-        others = stores & set(imports_of(path)) - {name_of(path)}
-        assert not others, f"{path.name} imports {', '.join(others)}"
+    """An engine's list of stores, in its __init__, is the one exception."""
+    components = {path.stem for path in (PACKAGE / "store" / "postgres").glob("*.sql")}
+    assert components and "postgres" in ENGINES
+    homes = ["surehook.store", *(f"surehook.store.{engine}" for engine in ENGINES)]
+    for path in (PACKAGE / "store").glob("**/*.py"):
+        own = {f"{home}.{path.stem}" for home in homes}
+        others = {f"{home}.{name}" for home in homes for name in components} - own
+        others &= set(imports_of(path))
+        assert not others or path.stem == "__init__", f"{path.name} imports {', '.join(others)}"
+
+
+def test_only_an_engine_s_own_files_know_it() -> None:
+    """Above the store nobody imports an engine; the embedded server and benchmarks are of one."""
+    folders = {f"surehook.store.{engine}" for engine in ENGINES}
+    for path in SOURCES:
+        name = name_of(path)
+        if name.startswith(("surehook.store", "surehook.embedded", "surehook.bench")):
+            continue
+        known = [one for one in imports_of(path) if ".".join(one.split(".")[:3]) in folders]
+        assert not known, f"{name} imports {', '.join(known)}"
 
 
 # ── Contracts ─────────────────────────────────────────────────────────────────────────────────

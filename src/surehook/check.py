@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from surehook.store.postgres.observer import ObserverStore
+from surehook.store.observer import ObserverStore
 
 # invariant → what must hold, and what its two ids are
 INVARIANTS: dict[str, tuple[str, str, str]] = {

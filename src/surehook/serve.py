@@ -29,15 +29,15 @@ from surehook.pipeline.router import Router
 from surehook.pipeline.service import Component, Group, Service
 from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
-from surehook.store import open_database
+from surehook.store import open_database, store_of
+from surehook.store.cleaner import CleanerStore
+from surehook.store.database import Database
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.logins import Place
-from surehook.store.postgres.cleaner import CleanerStore
-from surehook.store.postgres.database import Database
-from surehook.store.postgres.deadletters import DeadLetterStore
-from surehook.store.postgres.orchestrator import OrchestratorStore
-from surehook.store.postgres.router import RouterStore
-from surehook.store.postgres.verifier import VerifierStore
-from surehook.store.postgres.worker import WorkerStore
+from surehook.store.orchestrator import OrchestratorStore
+from surehook.store.router import RouterStore
+from surehook.store.verifier import VerifierStore
+from surehook.store.worker import WorkerStore
 
 if TYPE_CHECKING:
     from surehook.api.server import Server
@@ -98,10 +98,10 @@ class Process:
         match name:
             case "router":
                 batch = config.number("orchestrator.batch")
-                return Router(RouterStore(database), self.hints, buckets, batch)
+                return Router(store_of(RouterStore, database), self.hints, buckets, batch)
             case "orchestrator":
                 return Orchestrator(
-                    OrchestratorStore(database),
+                    store_of(OrchestratorStore, database),
                     self.hints,
                     buckets,
                     policy=config.policy,
@@ -112,21 +112,21 @@ class Process:
             case "worker":
                 return self._worker(database, buckets)
             case "cleaner":
-                return Cleaner(CleanerStore(database), self.hints, buckets)
+                return Cleaner(store_of(CleanerStore, database), self.hints, buckets)
             case "verifier":
                 return Verifier(
-                    VerifierStore(database),
+                    store_of(VerifierStore, database),
                     self._sealer(),
                     self._https_sender(),
                     config.seconds("delivery.request_timeout"),
                 )
             case "deadletters":
-                return DeadLetters(DeadLetterStore(database), self.hints, buckets)
+                return DeadLetters(store_of(DeadLetterStore, database), self.hints, buckets)
         raise AssertionError(name)
 
     def _worker(self, database: Database, buckets: list[int]) -> Worker:
         worker_id = new_worker_id()
-        store = WorkerStore(database, worker_id)
+        store = store_of(WorkerStore, database, worker_id)
         lease_seconds = self._config.seconds("worker.lease_duration")
         requests = Requests(
             store,

@@ -9,7 +9,7 @@ import pytest
 from support.http import Client
 from support.rows import a_dead_letter, a_saga, a_subscription, an_event
 from surehook.states import SagaStatus
-from surehook.store.postgres import observer
+from surehook.store import observer
 
 
 async def pages(client: Client, path: str, limit: int) -> list[list[int]]:

@@ -24,8 +24,9 @@ from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import NewEvent
 from surehook.serve import Process
+from surehook.store import store_of
+from surehook.store.ingest import IngestStore
 from surehook.store.logins import Place
-from surehook.store.postgres.ingest import IngestStore
 
 every_driver = pytest.mark.parametrize("driver", DRIVERS.values(), ids=list(DRIVERS))
 several_buckets = pytest.mark.parametrize("buckets", [4])
@@ -163,7 +164,7 @@ async def test_a_repeated_key_inserts_nothing_and_breaks_nothing(
 async def test_an_event_of_the_outbox_and_the_same_one_sent_to_the_api_meet(
     login: Login, open_store: Any, owner: Any, buckets: int
 ) -> None:
-    store = IngestStore(await open_store("ingest"))
+    store = store_of(IngestStore, await open_store("ingest"))
     api = Ingest(store, Hints(), buckets)
     keys = [f"order-{number}-ü" for number in range(16)]
     async with DRIVERS["psycopg"](login) as transaction:

@@ -16,8 +16,9 @@ from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event
 from surehook.check import INVARIANTS, check
 from surehook.delivery import Outcome, Request
 from surehook.states import JobStatus, SagaStatus
+from surehook.store import store_of
 from surehook.store.logins import Place
-from surehook.store.postgres.observer import ObserverStore
+from surehook.store.observer import ObserverStore
 
 Break = Callable[[Any], Awaitable[object]]
 COPY = (
@@ -177,7 +178,7 @@ async def test_what_is_older_than_wanted_is_not_looked_at(
 ) -> None:
     await a_saga(owner, status=SagaStatus.DEAD_LETTERED)
     await clock.shift(3600)
-    store = ObserverStore(await open_store("observer"))
+    store = store_of(ObserverStore, await open_store("observer"))
     since = await clock.now() - timedelta(minutes=30)
     assert not [f for f in await check(store, since=since) if f.broken]
     assert [f.invariant for f in await check(store) if f.broken] == ["dead_letter_missing"]
@@ -192,7 +193,7 @@ async def test_a_busy_healthy_database_gives_nothing(
         await a_subscription(
             owner, callback_url=f"https://receiver.example/{number}", max_attempts=2
         )
-    store = ObserverStore(await open_store("observer"))
+    store = store_of(ObserverStore, await open_store("observer"))
 
     def answer(request: Request) -> Outcome:
         return failed() if request.url.endswith("/0") else DELIVERED

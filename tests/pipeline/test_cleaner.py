@@ -15,8 +15,9 @@ from support.waiting import until_row
 from surehook.pipeline.cleaner import POLL_MAX_SECONDS, Cleaner
 from surehook.pipeline.hints import Channel, Hints
 from surehook.states import LEASE_EXPIRIES_MAX, JobStatus
+from surehook.store import store_of
+from surehook.store.cleaner import CleanerStore
 from surehook.store.logins import Place
-from surehook.store.postgres.cleaner import CleanerStore
 
 JOB = (
     "SELECT status, lease_resets, lease_until, lease_token, error_code, finished_at IS NOT NULL "
@@ -26,7 +27,7 @@ JOB = (
 
 @pytest.fixture
 async def store(open_store: OpenStore) -> CleanerStore:
-    return CleanerStore(await open_store("cleaner"))
+    return store_of(CleanerStore, await open_store("cleaner"))
 
 
 @pytest.fixture
@@ -115,7 +116,9 @@ async def test_cleaners_side_by_side_count_each_expiry_once(
 ) -> None:
     for _ in range(40):
         await a_job(owner, status=JobStatus.LEASED, lease_seconds=-1)
-    several = [Cleaner(CleanerStore(await open_store("cleaner")), Hints(), [0]) for _ in range(4)]
+    several = [
+        Cleaner(store_of(CleanerStore, await open_store("cleaner")), Hints(), [0]) for _ in range(4)
+    ]
     await asyncio.gather(*(cleaner.step() for cleaner in several * 3))
     rows = await owner.fetch("SELECT status, lease_resets FROM webhook_delivery_jobs")
     assert {tuple(row) for row in rows} == {("Pending", 1)}

@@ -16,8 +16,9 @@ from surehook.pipeline.deadletters import DeadLetters, Requeue
 from surehook.pipeline.hints import Channel, Hints
 from surehook.records import Requeued
 from surehook.states import SagaStatus
+from surehook.store import store_of
+from surehook.store.deadletters import DeadLetterStore, Filter
 from surehook.store.logins import Place
-from surehook.store.postgres.deadletters import DeadLetterStore, Filter
 
 PAYLOAD = '{"b": 1,  "a":[1.0, 2e3], "a": "é\\u0000"}'
 DEAD = SagaStatus.DEAD_LETTERED
@@ -25,7 +26,7 @@ DEAD = SagaStatus.DEAD_LETTERED
 
 @pytest.fixture
 async def store(open_store: OpenStore) -> DeadLetterStore:
-    return DeadLetterStore(await open_store("deadletters"))
+    return store_of(DeadLetterStore, await open_store("deadletters"))
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ async def test_a_hinted_death_is_written_at_once(
 
 async def test_sweeps_side_by_side_write_each_death_once(owner: Any, open_store: OpenStore) -> None:
     known = await deaths(owner, 700)
-    sweeps = [sweeper(DeadLetterStore(await open_store("deadletters"))) for _ in range(4)]
+    sweeps = [sweeper(store_of(DeadLetterStore, await open_store("deadletters"))) for _ in range(4)]
     await asyncio.gather(*(swept(sweep) for sweep in sweeps))
     assert await written(owner) == known
 
@@ -226,7 +227,7 @@ async def test_a_hundred_concurrent_requeues_give_one_new_saga(
     letter = await a_dead_letter(owner, bucket=buckets - 1)
     old = await owner.fetchrow("SELECT * FROM webhook_delivery_sagas")
     several = [
-        Requeue(DeadLetterStore(await open_store("deadletters")), Hints(), range(buckets))
+        Requeue(store_of(DeadLetterStore, await open_store("deadletters")), Hints(), range(buckets))
         for _ in range(4)
     ]
     with facts() as reported:

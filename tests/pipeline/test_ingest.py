@@ -19,7 +19,7 @@ from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.ingest import Busy, Ingest, KeyTaken
 from surehook.records import NewEvent, StoredEvent
-from surehook.store.postgres.ingest import IngestStore
+from surehook.store.ingest import IngestStore
 
 
 class CountingStore(IngestStore):

@@ -25,8 +25,9 @@ from surehook.pipeline.orchestrator import PERMANENT, Orchestrator, fair_shares,
 from surehook.records import SagaId, SubscriptionId, WaitingSubscription
 from surehook.retry import Policy
 from surehook.states import Attempt, JobResult, JobStatus, SagaStatus, decide
+from surehook.store import store_of
 from surehook.store.logins import Place
-from surehook.store.postgres.orchestrator import OrchestratorStore
+from surehook.store.orchestrator import OrchestratorStore
 
 POLICY = Policy(max_attempts=5, base_delay_seconds=30, max_delay_seconds=3600)
 ACTIVE = "SELECT count(*) FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')"
@@ -36,7 +37,7 @@ Make = Callable[..., Awaitable[Orchestrator]]
 @pytest.fixture
 def orchestrator(open_store: OpenStore, buckets: int) -> Make:
     async def make(**how: Any) -> Orchestrator:
-        store = OrchestratorStore(await open_store("orchestrator"))
+        store = store_of(OrchestratorStore, await open_store("orchestrator"))
         return Orchestrator(store, Hints(), range(buckets), policy=POLICY, **how)
 
     return make
@@ -243,7 +244,7 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
         [c[5] for c in cases],
     )
     before = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
-    store = OrchestratorStore(await open_store("orchestrator"))
+    store = store_of(OrchestratorStore, await open_store("orchestrator"))
     applied = {int(r.saga_id): r for r in await store.apply_results(0, ids, policy, PERMANENT)}
     after = {row["id"]: row for row in await owner.fetch("SELECT * FROM webhook_delivery_sagas")}
     for saga_id, case in zip(ids, cases, strict=True):
@@ -299,7 +300,7 @@ async def test_a_result_is_applied_once_by_however_many_orchestrators(
         for n in range(60)
     ]
     await end_jobs(owner, "Failed")
-    stores = [OrchestratorStore(await open_store("orchestrator")) for _ in range(4)]
+    stores = [store_of(OrchestratorStore, await open_store("orchestrator")) for _ in range(4)]
     answers = await asyncio.gather(
         *(
             store.apply_results(bucket, random.sample(ids, len(ids)), POLICY, PERMANENT)

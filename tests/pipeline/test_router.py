@@ -26,10 +26,11 @@ from surehook.config import load
 from surehook.embedded.server import EmbeddedServer
 from surehook.pipeline.hints import Hints
 from surehook.pipeline.router import Router
-from surehook.store import open_database
+from surehook.store import open_database, store_of
 from surehook.store.logins import Place
 from surehook.store.postgres.migrate import migrate
-from surehook.store.postgres.router import Cursor, RouterStore, Snapshot, advance, visible
+from surehook.store.postgres.router import Cursor, Snapshot, advance, visible
+from surehook.store.router import RouterStore
 
 # Every event with the sagas that it has; one is missed at 0, doubled at 2.
 SAGAS_PER_EVENT = (
@@ -49,7 +50,9 @@ async def route_all(router: Router, steps: int = 1000) -> None:
 
 @pytest.fixture
 async def router(open_store: OpenStore, buckets: int) -> Router:
-    router = Router(RouterStore(await open_store("router")), Hints(), range(buckets), batch=50)
+    router = Router(
+        store_of(RouterStore, await open_store("router")), Hints(), range(buckets), batch=50
+    )
     await route_all(router)  # the first look, at the empty table
     await router.step()
     return router
@@ -383,7 +386,7 @@ async def test_a_dump_restored_into_another_server_gives_the_same_sagas(
         )
         database = await open_database(config, place, "router")
         stack.push_async_callback(database.close)
-        restored = Router(RouterStore(database), Hints(), [0], batch=50)
+        restored = Router(store_of(RouterStore, database), Hints(), [0], batch=50)
         await route_all(restored)
         found = await pairs(there)
         assert len(found) == 200
@@ -545,7 +548,10 @@ async def test_an_event_inserted_by_an_application_is_routed_without_a_hint(
 
 @pytest.fixture
 async def both_routers(open_store: OpenStore) -> AsyncIterator[list[Router]]:
-    yield [Router(RouterStore(await open_store("router")), Hints(), [0], batch=50) for _ in (1, 2)]
+    yield [
+        Router(store_of(RouterStore, await open_store("router")), Hints(), [0], batch=50)
+        for _ in (1, 2)
+    ]
 
 
 async def test_routers_side_by_side_share_the_work_and_double_nothing(

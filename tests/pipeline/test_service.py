@@ -22,7 +22,13 @@ from surehook.embedded.server import EmbeddedServer
 from surehook.errors import DatabaseUnreachable
 from surehook.pipeline import service as service_module
 from surehook.pipeline.hints import Channel, Hints
-from surehook.pipeline.service import Component, Group, Service
+from surehook.pipeline.service import (
+    LOOK_FIRST_SECONDS,
+    LOOK_LAST_SECONDS,
+    Component,
+    Group,
+    Service,
+)
 from surehook.store.logins import Place
 from surehook.store.postgres.migrate import migrate
 
@@ -143,6 +149,8 @@ def test_the_back_off_grows_to_its_limit_and_is_spread() -> None:
 class Ears:
     """LISTEN that fails in some way before it works."""
 
+    notifies = True
+
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)
         self.heard: Callable[[str], None] | None = None
@@ -251,3 +259,45 @@ async def test_the_pipeline_outlives_a_restart_of_the_server(postgres: Server) -
     finally:
         server.stop()
         run.end()
+
+
+class Deaf(Ears):
+    """An engine on which processes cannot wake each other."""
+
+    notifies = False
+
+
+class Looking(Component):
+    """Notes how long it is left to rest, and asks for a minute each time."""
+
+    name = "looking"
+    wakes_on = (Channel.EVENTS,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests: list[float] = []
+        self.enough = asyncio.Event()
+
+    async def step(self) -> float:
+        if len(self.rests) == 30:
+            self.enough.set()
+        return 60.0
+
+    async def rest(self, seconds: float) -> bool:
+        self.rests.append(seconds)
+        await asyncio.sleep(0)
+        return len(self.rests) == 20  # a hint
+
+
+async def test_without_notifications_a_component_looks_often_after_work_and_then_less() -> None:
+    looking = Looking()
+    service = Service(looking, Hints(), Deaf())
+    work = asyncio.get_running_loop().create_task(service.run())
+    async with asyncio.timeout(10):
+        await looking.enough.wait()
+    service.stop()
+    await work
+    assert looking.rests[0] == LOOK_FIRST_SECONDS
+    assert looking.rests[:20] == sorted(looking.rests[:20])
+    assert looking.rests[19] == LOOK_LAST_SECONDS
+    assert looking.rests[20] == LOOK_FIRST_SECONDS  # the hint said that there is work again

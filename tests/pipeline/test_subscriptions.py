@@ -13,7 +13,8 @@ from surehook.delivery.secrets import Sealer, SealingError, parse_keys
 from surehook.errors import FieldRefused, NotFound
 from surehook.pipeline.subscriptions import Subscriptions
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE
-from surehook.store.postgres.subscriptions import Settings, SubscriptionStore
+from surehook.store import store_of
+from surehook.store.subscriptions import Settings, SubscriptionStore
 
 URL = "https://receiver.example/hook"
 SEALER = Sealer(parse_keys(servers.ENCRYPTION_KEY))
@@ -21,7 +22,7 @@ SEALER = Sealer(parse_keys(servers.ENCRYPTION_KEY))
 
 @pytest.fixture
 async def subscriptions(open_store: OpenStore) -> Subscriptions:
-    store = SubscriptionStore(await open_store("subscriptions"))
+    store = store_of(SubscriptionStore, await open_store("subscriptions"))
     return Subscriptions(store, SEALER, AddressGuard(), lease_seconds=30)
 
 
@@ -171,7 +172,7 @@ async def test_another_tenants_subscription_is_not_there(subscriptions: Subscrip
 async def test_without_an_encryption_key_no_subscription_is_created(
     open_store: OpenStore, owner: Any
 ) -> None:
-    store = SubscriptionStore(await open_store("subscriptions"))
+    store = store_of(SubscriptionStore, await open_store("subscriptions"))
     keyless = Subscriptions(store, Sealer(()), AddressGuard(), lease_seconds=30)
     with pytest.raises(SealingError, match="SUREHOOK_ENCRYPTION_KEY"):
         await keyless.create(settings())

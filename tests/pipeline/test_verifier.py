@@ -24,7 +24,8 @@ from surehook.pipeline.hints import Hints
 from surehook.pipeline.service import Service
 from surehook.pipeline.verifier import Verifications, Verifier
 from surehook.records import Verification
-from surehook.store.postgres.verifier import VerifierStore
+from surehook.store import store_of
+from surehook.store.verifier import VerifierStore
 
 SECRET = new_shared_secret().reveal()
 Answerer = Callable[[ReceivedRequest], Answer]
@@ -63,7 +64,7 @@ async def bench(open_store: OpenStore, owner: Any) -> AsyncIterator[Bench]:
 @asynccontextmanager
 async def verifying(open_store: OpenStore, given: SenderSettings) -> AsyncIterator[Verifications]:
     database = await open_store("verifier")
-    store = VerifierStore(database)
+    store = store_of(VerifierStore, database)
     hints = Hints()
     sealer = Sealer(parse_keys(servers.ENCRYPTION_KEY))
     async with started(given) as sender:

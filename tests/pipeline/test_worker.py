@@ -32,8 +32,9 @@ from surehook.pipeline.requests import Requests
 from surehook.pipeline.worker import Worker
 from surehook.records import JobId, JobReport
 from surehook.states import JobStatus, SagaStatus
+from surehook.store import store_of
 from surehook.store.logins import Place
-from surehook.store.postgres.worker import WorkerStore
+from surehook.store.worker import WorkerStore
 
 Make = Callable[..., Awaitable[Worker]]
 JOBS = "SELECT status, count(*) FROM webhook_delivery_jobs GROUP BY status"
@@ -43,7 +44,7 @@ JOBS = "SELECT status, count(*) FROM webhook_delivery_jobs GROUP BY status"
 def worker(open_store: OpenStore, buckets: int) -> Make:
     async def make(sender: FakeSender, *, request_seconds: float = 10, **how: Any) -> Worker:
         how = {"lease_seconds": 30.0, **how}
-        store = how.pop("store", None) or WorkerStore(await open_store("worker"), "w")
+        store = how.pop("store", None) or store_of(WorkerStore, await open_store("worker"), "w")
         requests = Requests(
             store, Sealer(parse_keys(ENCRYPTION_KEY)), request_seconds, how["lease_seconds"]
         )
@@ -390,7 +391,7 @@ async def test_a_worker_that_lost_its_lease_may_only_report_success(
 ) -> None:
     """The lease went to another worker (or back, or was ended) while ours was sending."""
     job_id = await a_job(owner, status=JobStatus(now_is), lease_token=2, worker_id="another")
-    store = WorkerStore(await open_store("worker"), "w")
+    store = store_of(WorkerStore, await open_store("worker"), "w")
     written = await store.finish_jobs(0, [report(job_id, says, 1)])
     row = await owner.fetchrow("SELECT status, worker_id FROM webhook_delivery_jobs")
     if says is JobStatus.COMPLETED and now_is in ("Pending", "Leased"):
@@ -405,7 +406,7 @@ async def test_the_worker_that_was_overtaken_by_a_late_success_is_refused(
     owner: Any, open_store: OpenStore
 ) -> None:
     job_id = await a_job(owner, status=JobStatus.LEASED, lease_token=2)
-    store = WorkerStore(await open_store("worker"), "w")
+    store = store_of(WorkerStore, await open_store("worker"), "w")
     assert await store.finish_jobs(0, [report(job_id, JobStatus.COMPLETED, 1)])
     assert not await store.finish_jobs(0, [report(job_id, JobStatus.FAILED, 2)])
     assert await store.give_back_jobs(0, [(JobId(job_id), 2)]) == []
@@ -414,7 +415,7 @@ async def test_the_worker_that_was_overtaken_by_a_late_success_is_refused(
 
 async def test_a_lease_is_given_back_only_by_its_owner(owner: Any, open_store: OpenStore) -> None:
     job_id = await a_job(owner, status=JobStatus.LEASED, lease_token=2)
-    store = WorkerStore(await open_store("worker"), "w")
+    store = store_of(WorkerStore, await open_store("worker"), "w")
     assert await store.give_back_jobs(0, [(JobId(job_id), 1)]) == []
     assert await owner.fetchval("SELECT status FROM webhook_delivery_jobs") == "Leased"
     assert await store.give_back_jobs(0, [(JobId(job_id), 2)]) == [job_id]

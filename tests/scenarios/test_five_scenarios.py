@@ -32,9 +32,10 @@ from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import NewEvent, Requeued
 from surehook.retry import Policy, delay_seconds
+from surehook.store import store_of
+from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.ingest import IngestStore
 from surehook.store.logins import Place
-from surehook.store.postgres.deadletters import DeadLetterStore, Filter
-from surehook.store.postgres.ingest import IngestStore
 
 pytestmark = pytest.mark.parametrize("buckets", [1, 4])
 
@@ -55,7 +56,7 @@ async def test_a_duplicate_event_is_delivered_once(
     owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int
 ) -> None:
     await a_subscription(owner)
-    store = IngestStore(await open_store("ingest"))
+    store = store_of(IngestStore, await open_store("ingest"))
     sender = FakeSender()
     event = NewEvent("order.paid", PAYLOAD, external_id="order-1")
     async with running(configure(), place, sender=sender):
@@ -159,7 +160,7 @@ async def test_retry_until_dead_letter_then_requeue(
             assert letter["failed_at"] == old["updated_at"]
             assert (old["status"], old["attempt_count"]) == ("DeadLettered", attempts)
 
-            store = DeadLetterStore(await open_store("deadletters"))
+            store = store_of(DeadLetterStore, await open_store("deadletters"))
             doors = [Requeue(store, Hints(), range(buckets)) for _ in range(4)]
             answers = await asyncio.gather(
                 *(doors[n % 4].by_id([letter["id"]]) for n in range(100))
@@ -199,7 +200,7 @@ async def test_a_requeue_of_a_disabled_subscription_waits_until_it_is_enabled(
             await an_event(owner, bucket=number % buckets)
         await until_row(owner, "SELECT count(*) FROM webhook_delivery_sagas", wanted=8)
     await owner.execute("UPDATE subscriptions SET active = false")
-    store = DeadLetterStore(await open_store("deadletters"))
+    store = store_of(DeadLetterStore, await open_store("deadletters"))
     async with running(configure(), place, sender=sender) as process:
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=8)
         assert sender.requests == []

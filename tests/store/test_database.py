@@ -12,13 +12,14 @@ from support import Configure, OpenStore
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES
 from surehook.store import open_database
+from surehook.store.database import Database
 from surehook.store.logins import Login, Place, login
 from surehook.store.postgres.database import (
     HOT_SETTINGS,
     OBSERVER_SETTINGS,
     RETRIES_MAX,
-    Database,
-    Session,
+    PostgresDatabase,
+    PostgresSession,
     session_settings,
 )
 
@@ -54,12 +55,12 @@ async def test_every_session_has_its_component_s_user_and_settings(
     component: str, configure: Configure, place: Place
 ) -> None:
     config = configure()
-    database = Database(config, login(config, place, component))
+    database = PostgresDatabase(config, login(config, place, component))
     await database.open()
     try:
 
-        async def look(session: Session) -> tuple[str, dict[str, str]]:
-            connection = session._connection
+        async def look(session: PostgresSession) -> tuple[str, dict[str, str]]:
+            connection = session.connection
             user = await connection.fetchval("SELECT session_user::text")
             names = list(session_settings(config, component))
             rows = await connection.fetch(
@@ -105,8 +106,8 @@ async def test_settings_survive_the_return_of_a_connection_to_the_pool(
 ) -> None:
     cleaner = await open_store("cleaner", {"database.connections": 2})
 
-    async def planner(session: Session) -> str:
-        setting: str = await session._connection.fetchval("SHOW enable_seqscan")
+    async def planner(session: PostgresSession) -> str:
+        setting: str = await session.connection.fetchval("SHOW enable_seqscan")
         return setting
 
     assert [await cleaner.run(planner) for _ in range(5)] == ["off"] * 5
@@ -137,7 +138,7 @@ async def test_work_that_another_transaction_undid_is_done_again(
     cleaner = await open_store("cleaner")
     tries = 0
 
-    async def work(session: Session) -> str:
+    async def work(session: PostgresSession) -> str:
         nonlocal tries
         tries += 1
         if tries < 3:
@@ -151,7 +152,7 @@ async def test_work_that_is_undone_every_time_is_given_up(open_store: OpenStore)
     cleaner = await open_store("cleaner")
     tries = 0
 
-    async def work(_: Session) -> None:
+    async def work(_: PostgresSession) -> None:
         nonlocal tries
         tries += 1
         raise asyncpg.SerializationError("undone")
@@ -169,8 +170,8 @@ async def test_two_transactions_that_wait_for_each_other_both_succeed(
     first_locks = asyncio.Barrier(2)
     tries = 0
 
-    async def update(session: Session, subscription_id: int) -> None:
-        await session._connection.execute(
+    async def update(session: PostgresSession, subscription_id: int) -> None:
+        await session.connection.execute(
             "UPDATE orchestrator_subscriptions SET rate_tokens = rate_tokens + 1 "
             "WHERE subscription_id = $1",
             subscription_id,
@@ -179,7 +180,7 @@ async def test_two_transactions_that_wait_for_each_other_both_succeed(
     async def cross(order: tuple[int, int]) -> None:
         met = False
 
-        async def work(session: Session) -> None:
+        async def work(session: PostgresSession) -> None:
             nonlocal met, tries
             tries += 1
             await update(session, order[0])
@@ -199,8 +200,8 @@ async def test_two_transactions_that_wait_for_each_other_both_succeed(
 async def test_a_statement_that_runs_too_long_is_ended(open_store: OpenStore) -> None:
     cleaner = await open_store("cleaner", {"database.statement_timeout": 1})
 
-    async def sleep(session: Session) -> None:
-        await session._connection.execute("SELECT pg_sleep(60)")
+    async def sleep(session: PostgresSession) -> None:
+        await session.connection.execute("SELECT pg_sleep(60)")
 
     with pytest.raises(DatabaseUnreachable, match="statement timeout"):
         await asyncio.wait_for(cleaner.run(sleep), 10)
@@ -223,7 +224,7 @@ async def test_a_session_that_ends_in_the_middle_of_work_is_unreachable_not_a_su
 ) -> None:
     cleaner = await open_store("cleaner")
 
-    async def work(session: Session) -> None:
+    async def work(session: PostgresSession) -> None:
         await end_sessions(owner, "cleaner")
         await session.one("next_expiry", bucket=0)
 

@@ -14,18 +14,12 @@ from support.servers import Server, connected, private_server
 from surehook import __version__
 from surehook.errors import AnswerIsNo, ConfigError
 from surehook.roles import ROLES
+from surehook.store.migrations import Migration, State, migrations, version_tuple
 from surehook.store.postgres import migrate as module
-from surehook.store.postgres.migrate import (
-    Migration,
-    State,
-    as_sql,
-    migrate,
-    migrations,
-    read_state,
-    version_tuple,
-)
+from surehook.store.postgres.migrate import as_sql, migrate, read_state
 
-LAST = migrations()[-1].version
+OURS = migrations("postgres")
+LAST = OURS[-1].version
 
 
 @pytest.fixture
@@ -80,7 +74,7 @@ async def test_from_empty_and_step_by_step_give_the_same_schema(
 async def test_the_printed_sql_run_by_psql_gives_the_same_schema(
     postgres: Server, database_url: str, empty_url: str, buckets: int
 ) -> None:
-    printed = as_sql(State({}, {}), buckets, with_roles=True)
+    printed = as_sql(State("postgres", {}, {}), buckets, with_roles=True)
     done = subprocess.run(
         [f"{postgres.binaries}/psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", empty_url],
         input=printed,
@@ -168,7 +162,7 @@ async def test_many_connections_migrate_at_once_and_each_step_is_done_once(
 
     await asyncio.gather(*(one() for _ in range(6)))
     steps = [line for line in done if line.startswith("applied 0")]
-    assert sorted(steps) == [f"applied {one.version:04} {one.name}" for one in migrations()]
+    assert sorted(steps) == [f"applied {one.version:04} {one.name}" for one in OURS]
     assert done.count("applied guard") == done.count("applied enums") == 1
     assert schema_of(postgres, empty_url) == schema_of(postgres, database_url)
 
@@ -193,7 +187,7 @@ async def test_several_processes_migrate_at_once(
     assert schema_of(postgres, empty_url) == schema_of(postgres, database_url)
 
 
-@pytest.mark.parametrize("version", [one.version for one in migrations()])
+@pytest.mark.parametrize("version", [one.version for one in OURS])
 async def test_a_crash_in_the_middle_of_a_step_is_repaired_by_the_next_run(
     postgres: Server,
     database_url: str,
@@ -347,6 +341,6 @@ def test_versions_are_compared_as_numbers() -> None:
 
 
 def test_every_migration_names_the_oldest_program_and_numbers_have_no_gap() -> None:
-    found = migrations()
+    found = OURS
     assert [one.version for one in found] == list(range(1, LAST + 1))
     assert all(version_tuple(one.oldest_program) <= version_tuple(__version__) for one in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from surehook.config import Config
-from surehook.store.postgres.database import Database
+from surehook.store.database import Database
 
 OpenStore = Callable[..., Awaitable[Database]]
 Configure = Callable[..., Config]

@@ -27,10 +27,10 @@ from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import NewEvent
 from surehook.serve import Process, serve
-from surehook.store import open_database
+from surehook.store import open_database, store_of
+from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.ingest import IngestStore
 from surehook.store.logins import Place
-from surehook.store.postgres.deadletters import DeadLetterStore, Filter
-from surehook.store.postgres.ingest import IngestStore
 
 
 class PoisonedSender(HttpsSender):
@@ -61,13 +61,15 @@ async def publish(config: Config, place: Place, count: int) -> None:
     database = await open_database(config, place, "ingest")
     hints = Hints()
     hints.send_outward(database.notify)
-    await Ingest(IngestStore(database), hints, database.buckets).publish_all(orders(count))
+    await Ingest(store_of(IngestStore, database), hints, database.buckets).publish_all(
+        orders(count)
+    )
     await database.close()
 
 
 async def requeue_one(config: Config, place: Place, letter: int) -> None:
     database = await open_database(config, place, "deadletters")
-    store = DeadLetterStore(database)
+    store = store_of(DeadLetterStore, database)
     await Requeue(store, Hints(), range(database.buckets)).by_id([letter])
     await database.close()
 
@@ -77,8 +79,8 @@ async def whole(config: Config, place: Place, count: int) -> None:
     process = Process(config, place)
     await process.open(ALL)
     database = await open_database(config, place, "ingest")
-    ingest = Ingest(IngestStore(database), process.hints, database.buckets)
-    letters = DeadLetterStore(process.databases["deadletters"])
+    ingest = Ingest(store_of(IngestStore, database), process.hints, database.buckets)
+    letters = store_of(DeadLetterStore, process.databases["deadletters"])
     requeue = Requeue(letters, process.hints, range(database.buckets))
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[object]] = set()

@@ -17,8 +17,9 @@ from surehook.check import check
 from surehook.config import Config
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
 from surehook.serve import Process
+from surehook.store import store_of
 from surehook.store.logins import Place
-from surehook.store.postgres.observer import ObserverStore
+from surehook.store.observer import ObserverStore
 
 DELIVERED = Outcome(200, None)
 ALL = ("router", "orchestrator", "worker", "cleaner", "deadletters")
@@ -98,7 +99,7 @@ def facts() -> Iterator[list[tuple[str, dict[str, object]]]]:
 
 async def broken_invariants(open_store: OpenStore, margin: float = 0.0) -> dict[str, Any]:
     """What `check` finds, by invariant; {} = nothing."""
-    store = ObserverStore(await open_store("observer"))
+    store = store_of(ObserverStore, await open_store("observer"))
     findings = await check(store, margin=margin)
     return {finding.invariant: finding.broken for finding in findings if finding.broken}
 

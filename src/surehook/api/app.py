@@ -33,7 +33,7 @@ from surehook.api.wire import (
 from surehook.pipeline.deadletters import Requeue
 from surehook.pipeline.ingest import Ingest
 from surehook.pipeline.keys import Keys
-from surehook.store.postgres.observer import ObserverStore
+from surehook.store.observer import ObserverStore
 
 if TYPE_CHECKING:
     from surehook.api.health import Vitals

@@ -26,14 +26,15 @@ from surehook.pipeline.service import Service
 from surehook.pipeline.subscriptions import Subscriptions
 from surehook.pipeline.trial import Trial
 from surehook.pipeline.verifier import Verifications
-from surehook.store.postgres.database import Database
-from surehook.store.postgres.deadletters import DeadLetterStore
-from surehook.store.postgres.ingest import IngestStore
-from surehook.store.postgres.key_checks import KeyCheckStore
-from surehook.store.postgres.keys import KeyStore
-from surehook.store.postgres.observer import ObserverStore
-from surehook.store.postgres.subscriptions import SubscriptionStore
-from surehook.store.postgres.verifier import VerifierStore
+from surehook.store import store_of
+from surehook.store.database import Database
+from surehook.store.deadletters import DeadLetterStore
+from surehook.store.ingest import IngestStore
+from surehook.store.key_checks import KeyCheckStore
+from surehook.store.keys import KeyStore
+from surehook.store.observer import ObserverStore
+from surehook.store.subscriptions import SubscriptionStore
+from surehook.store.verifier import VerifierStore
 
 API_COMPONENTS = (
     "ingest",
@@ -59,18 +60,20 @@ def assemble(
     """The server, not listening yet."""
     metrics = Metrics()
     observe.listen(metrics)
-    observer = ObserverStore(databases["observer"])
+    observer = store_of(ObserverStore, databases["observer"])
     buckets = databases["ingest"].buckets
     api = Api(
-        ingest=Ingest(IngestStore(databases["ingest"]), hints, buckets),
+        ingest=Ingest(store_of(IngestStore, databases["ingest"]), hints, buckets),
         checks=KeyChecks(
-            KeyCheckStore(databases["key_checks"]),
+            store_of(KeyCheckStore, databases["key_checks"]),
             config.optional_text("api.admin_key"),
             config.number("api.key_failures"),
         ),
-        keys=Keys(KeyStore(databases["keys"])),
+        keys=Keys(store_of(KeyStore, databases["keys"])),
         observer=observer,
-        requeue=Requeue(DeadLetterStore(databases["deadletters"]), hints, list(range(buckets))),
+        requeue=Requeue(
+            store_of(DeadLetterStore, databases["deadletters"]), hints, list(range(buckets))
+        ),
         subscriptions=_subscriptions(config, hints, databases, sealer, sender),
         vitals=Vitals(observer, databases["observer"], all_databases, services, metrics),
         payload_max=config.number("api.payload_max"),
@@ -95,10 +98,10 @@ def _subscriptions(
     sender: Callable[[], HttpsSender],
 ) -> SubscriptionServices:
     lease_seconds = config.seconds("worker.lease_duration")
-    verifier = VerifierStore(databases["verifier"])
+    verifier = store_of(VerifierStore, databases["verifier"])
     return SubscriptionServices(
         Subscriptions(
-            SubscriptionStore(databases["subscriptions"]),
+            store_of(SubscriptionStore, databases["subscriptions"]),
             sealer,
             AddressGuard(tuple(str(network) for network in config.allow_networks)),
             lease_seconds,

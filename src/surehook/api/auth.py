@@ -23,7 +23,7 @@ import msgspec
 from surehook.api.problems import FORBIDDEN, NO_KEY, TOO_MANY, Problem, unavailable
 from surehook.errors import DatabaseUnreachable
 from surehook.pipeline.keys import Scope
-from surehook.store.postgres.key_checks import KeyCheckStore
+from surehook.store.key_checks import KeyCheckStore
 
 FRESH_SECONDS = 1.0
 LIFE_SECONDS = 2.0

@@ -24,8 +24,8 @@ from surehook.api.shapes import (
 )
 from surehook.pipeline.keys import Scope
 from surehook.records import Requeued
-from surehook.store.postgres.deadletters import Filter
-from surehook.store.postgres.observer import Found
+from surehook.store.deadletters import Filter
+from surehook.store.observer import Found
 
 MANY_SECONDS = 60.0
 

@@ -18,7 +18,7 @@ from surehook.api.shapes import (
     extended,
 )
 from surehook.pipeline.keys import Scope
-from surehook.store.postgres.observer import Found
+from surehook.store.observer import Found
 
 ATTEMPTS_SHOWN = 1000
 _NO_FILTER: dict[str, object] = dict.fromkeys(

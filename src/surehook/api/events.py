@@ -46,7 +46,7 @@ from surehook.pipeline.ingest import Ticket
 from surehook.pipeline.keys import Scope
 from surehook.pipeline.subscriptions import EVENT_TYPE
 from surehook.records import NewEvent, StoredEvent
-from surehook.store.postgres.observer import Found
+from surehook.store.observer import Found
 
 if TYPE_CHECKING:
     from surehook.api.app import Api

@@ -21,8 +21,8 @@ from surehook.errors import SurehookError
 from surehook.observe.metrics import Metrics
 from surehook.pipeline.keys import Scope
 from surehook.pipeline.service import Service
-from surehook.store.postgres.database import Database
-from surehook.store.postgres.observer import ObserverStore
+from surehook.store.database import Database
+from surehook.store.observer import ObserverStore
 
 BACKLOG_FRESH_SECONDS = 5.0
 READY_FRESH_SECONDS = 0.5

@@ -23,8 +23,8 @@ from surehook.api.shapes import (
 )
 from surehook.pipeline.keys import Scope
 from surehook.records import ApiKey
-from surehook.store.postgres.keys import api_key
-from surehook.store.postgres.observer import Found
+from surehook.store.keys import api_key
+from surehook.store.observer import Found
 
 
 async def create_key(call: Call) -> Answer:

@@ -18,8 +18,8 @@ import msgspec
 from surehook.api.auth import Key
 from surehook.api.problems import invalid
 from surehook.api.shapes import BIGGEST_ID, Page, rfc3339
-from surehook.store.postgres.database import Row
-from surehook.store.postgres.observer import Found
+from surehook.store.database import Row
+from surehook.store.observer import Found
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 

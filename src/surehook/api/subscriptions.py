@@ -39,9 +39,9 @@ from surehook.pipeline.keys import Scope
 from surehook.pipeline.subscriptions import Subscriptions
 from surehook.pipeline.trial import SAMPLE, Trial
 from surehook.pipeline.verifier import Verifications
-from surehook.store.postgres.database import Row
-from surehook.store.postgres.observer import Found
-from surehook.store.postgres.subscriptions import Settings
+from surehook.store.database import Row
+from surehook.store.observer import Found
+from surehook.store.subscriptions import Settings
 
 WAIT_SECONDS_MAX = 30.0
 SEND_SECONDS_MAX = 620.0

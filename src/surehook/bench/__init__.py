@@ -31,10 +31,10 @@ from surehook.errors import AnswerIsNo, Unreachable
 from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import SIGNING_PLACE, NewEvent
-from surehook.store import open_database
+from surehook.store import open_database, store_of
+from surehook.store.ingest import IngestStore
 from surehook.store.logins import Login, Place
 from surehook.store.postgres.database import connect
-from surehook.store.postgres.ingest import IngestStore
 from surehook.store.postgres.migrate import migrate
 
 Connection = Any  # asyncpg ships no types
@@ -223,7 +223,7 @@ class Bench:
         database = await open_database(self._config, self._place, "ingest")
         hints = Hints()
         hints.send_outward(database.notify)
-        ingest = Ingest(IngestStore(database), hints)
+        ingest = Ingest(store_of(IngestStore, database), hints)
         numbers = iter(range(count))
         began = time.monotonic()
 

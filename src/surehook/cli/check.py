@@ -13,9 +13,9 @@ from surehook.cli import Invocation
 from surehook.config import Config, duration
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.place import resolve_place
-from surehook.store import open_database
+from surehook.store import open_database, store_of
 from surehook.store.logins import Place
-from surehook.store.postgres.observer import ObserverStore
+from surehook.store.observer import ObserverStore
 
 
 @click.command(help="Look for broken invariants on the live database; exit 1 if one is broken.")
@@ -63,7 +63,7 @@ async def _run(
     try:
         report = (lambda _: None) if as_json else _show
         return await invariants.check(
-            ObserverStore(database), since=since, margin=margin, report=report
+            store_of(ObserverStore, database), since=since, margin=margin, report=report
         )
     finally:
         await database.close()

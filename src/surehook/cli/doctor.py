@@ -11,9 +11,10 @@ import click
 
 from surehook.cli import Invocation
 from surehook.config import without_password
-from surehook.doctor import Finding, Level, examine
+from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
 from surehook.place import resolve_place
+from surehook.store.findings import Finding, Level
 
 _MARKS = {
     Level.GOOD: ("ok", "green"),

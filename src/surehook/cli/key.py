@@ -98,8 +98,8 @@ def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> 
     """Do it as the component `keys`; our own server runs for as long as it takes."""
     from surehook.cli.serve import make_ready
     from surehook.place import resolve_place
-    from surehook.store import open_database
-    from surehook.store.postgres.keys import KeyStore
+    from surehook.store import open_database, store_of
+    from surehook.store.keys import KeyStore
 
     config = invocation.config()
 
@@ -108,7 +108,7 @@ def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> 
             await make_ready(config, place, "keys")
         database = await open_database(config, place, "keys")
         try:
-            return await work(Keys(KeyStore(database)))
+            return await work(Keys(store_of(KeyStore, database)))
         finally:
             await database.close()
 

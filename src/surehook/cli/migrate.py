@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import click
 
@@ -12,9 +13,10 @@ from surehook.cli import Invocation
 from surehook.config import Config
 from surehook.errors import AnswerIsNo
 from surehook.place import resolve_place
+from surehook.store import engine_of
+from surehook.store.engine import Engine
 from surehook.store.logins import Login, Place
-from surehook.store.postgres import migrate as migrations
-from surehook.store.postgres.database import connect
+from surehook.store.migrations import State
 
 
 @click.command(help="Bring the database to this program's schema; safe to repeat, at any time.")
@@ -32,20 +34,21 @@ def migrate(invocation: Invocation, status: bool, sql: bool, as_json: bool) -> N
 
 async def _run(config: Config, place: Place, status: bool, sql: bool, as_json: bool) -> None:
     timeout = config.seconds("database.connect_timeout")
-    connection = await connect(Login("migrate", place.url), timeout)
+    engine = engine_of(place.url)
+    connection = await engine.connect(Login("migrate", place.url), timeout)
     try:
         if status:
-            _show(await migrations.read_state(connection), as_json)
+            _show(await engine.read_state(connection), as_json)
         elif sql:
-            _print_sql(config, await migrations.read_state(connection))
+            _print_sql(config, engine, await engine.read_state(connection))
         else:
-            await _apply(config, place, connection, as_json)
+            await _apply(config, place, engine, connection, as_json)
     finally:
         await connection.close()
 
 
 async def _apply(
-    config: Config, place: Place, connection: migrations.Connection, as_json: bool
+    config: Config, place: Place, engine: Engine, connection: Any, as_json: bool
 ) -> None:
     done: list[str] = []
 
@@ -55,7 +58,7 @@ async def _apply(
             click.echo(line)
 
     with_roles = config.flag("database.roles")
-    await migrations.migrate(
+    await engine.migrate(
         connection,
         buckets=config.optional_number("database.buckets"),
         role_secret=place.role_secret if with_roles else None,
@@ -68,7 +71,7 @@ async def _apply(
         click.echo("The database is up to date.")
 
 
-def _show(state: migrations.State, as_json: bool) -> None:
+def _show(state: State, as_json: bool) -> None:
     """Applied and missing migrations; a missing one makes the answer no."""
     state.refuse_if_too_new()
     state.refuse_if_changed()
@@ -88,8 +91,8 @@ def _show(state: migrations.State, as_json: bool) -> None:
         raise AnswerIsNo(f"{len(pending)} migrations are missing.", "Run `surehook migrate`.")
 
 
-def _print_sql(config: Config, state: migrations.State) -> None:
+def _print_sql(config: Config, engine: Engine, state: State) -> None:
     state.refuse_if_too_new()
     state.refuse_if_changed()
     buckets = state.buckets or config.optional_number("database.buckets") or 1
-    click.echo(migrations.as_sql(state, buckets, config.flag("database.roles")))
+    click.echo(engine.as_sql(state, buckets, config.flag("database.roles")))

@@ -18,9 +18,8 @@ from surehook.observe import log
 from surehook.place import resolve_place
 from surehook.serve import COMPONENTS
 from surehook.serve import serve as serve_components
+from surehook.store import engine_of
 from surehook.store.logins import Login, Place, login
-from surehook.store.postgres.database import connect
-from surehook.store.postgres.migrate import migrate
 
 
 def _names(given: str | None) -> Sequence[str]:
@@ -79,11 +78,12 @@ async def make_ready(config: Config, place: Place, component: str) -> None:
     timeout = config.seconds("database.connect_timeout")
     # Someone else's database may give us no login but the components' own.
     who = Login("serve", place.url) if config.embedded else login(config, place, _role(component))
-    connection = await connect(who, timeout)
+    engine = engine_of(who.url)
+    connection = await engine.connect(who, timeout)
     try:
-        await refuse_if_unsafe(config, connection)
+        await refuse_if_unsafe(config, who.url, connection)
         if config.embedded:
-            await migrate(
+            await engine.migrate(
                 connection,
                 buckets=config.optional_number("database.buckets"),
                 role_secret=place.role_secret if config.flag("database.roles") else None,

@@ -17,7 +17,7 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.records import correlation_id
 from surehook.states import JobStatus, SagaStatus
-from surehook.store.postgres.cleaner import CleanerStore
+from surehook.store.cleaner import CleanerStore
 
 BATCH = 500
 POLL_MAX_SECONDS = 1.0

@@ -23,7 +23,7 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.records import Requeued, SagaId, correlation_id
 from surehook.states import SagaStatus
-from surehook.store.postgres.deadletters import BEGINNING, DeadLetterStore, DeathKey, Filter
+from surehook.store.deadletters import BEGINNING, DeadLetterStore, DeathKey, Filter
 
 PAGE = 500
 SWEEP_SECONDS = 1.0

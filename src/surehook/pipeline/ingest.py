@@ -22,7 +22,8 @@ from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.records import NewEvent, StoredEvent, correlation_id
-from surehook.store.postgres.ingest import IngestStore, Key, KeyHeld, Refused
+from surehook.store.database import LockHeld, Refused
+from surehook.store.ingest import IngestStore, Key
 
 BATCH_MAX = 500
 # Commits under way at once, and how many must wait for a second one to be worth it.
@@ -160,7 +161,7 @@ class Ingest:
             await crashpoints.here("ingest.before_insert")
             created = await self._store.insert_keyed(events, buckets)
             await crashpoints.here("ingest.after_insert")
-        except (KeyHeld, Refused) as error:
+        except (LockHeld, Refused) as error:
             if len(first) > 1:
                 # Each key alone: the held one waits for itself only, a wrong one fails alone.
                 await asyncio.gather(
@@ -172,14 +173,10 @@ class Ingest:
             raise Busy(
                 "The external_id is being written by an open transaction.", "Try again in a moment."
             ) from None
-        found = await self._store.find_keyed(
-            [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created],
-            [
-                self._bucket_of(e)
-                for e in events
-                if len(first[_key(e)]) > 1 or _key(e) not in created
-            ],
-        )
+        repeated = [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created]
+        found = {}
+        if repeated:
+            found = await self._store.find_keyed(repeated, [self._bucket_of(e) for e in repeated])
         for key, group in first.items():
             for number, (event, stored) in enumerate(group):
                 if number == 0 and key in created:

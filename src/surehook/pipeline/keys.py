@@ -20,7 +20,7 @@ import msgspec
 
 from surehook.errors import FieldRefused, NotFound
 from surehook.records import ApiKey
-from surehook.store.postgres.keys import KeyStore
+from surehook.store.keys import KeyStore
 
 PREFIX = "shk_"
 NAME_MAX = 100

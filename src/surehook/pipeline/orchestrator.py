@@ -29,7 +29,7 @@ from surehook.pipeline.service import Component
 from surehook.records import AppliedResult, PickedSaga, WaitingSubscription, correlation_id
 from surehook.retry import Policy
 from surehook.states import SagaStatus
-from surehook.store.postgres.orchestrator import WALK_START, OrchestratorStore, WalkKey
+from surehook.store.orchestrator import WALK_START, OrchestratorStore, WalkKey
 
 # Something is due but its subscription is at its cap, or another orchestrator has it.
 BLOCKED_SECONDS = 0.03

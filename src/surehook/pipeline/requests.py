@@ -26,7 +26,7 @@ from surehook.delivery.signature import (
     signed_headers,
 )
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE, LeasedJob
-from surehook.store.postgres.worker import WorkerStore
+from surehook.store.worker import WorkerStore
 
 SECRETS_FRESH_SECONDS = 5.0
 OPENED_MAX = 10_000

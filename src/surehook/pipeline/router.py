@@ -18,7 +18,7 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.records import correlation_id
 from surehook.states import SagaStatus
-from surehook.store.postgres.router import RouterStore
+from surehook.store.router import RouterStore
 
 # An idle router looks this often: events that an application inserts by itself bring no hint.
 POLL_SECONDS = 0.05

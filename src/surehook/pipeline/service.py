@@ -24,6 +24,11 @@ BACK_OFF_FIRST_SECONDS = 0.1
 # Two steps begin at least this far apart, unless the first said that there is more to do.
 PACE_SECONDS = 0.004
 BACK_OFF_MAX_SECONDS = 5.0
+# Where processes cannot wake each other through the database, a component that would be woken looks
+# by itself: soon after there was work, then less and less often.
+LOOK_FIRST_SECONDS = 0.01
+LOOK_LAST_SECONDS = 0.25
+LOOK_GROWTH = 1.25
 # A loop that failed so often, or stood still for so long, is not alive (readiness).
 FAILURES_IN_A_ROW = 3
 STUCK_SECONDS = 60.0
@@ -31,6 +36,10 @@ STUCK_SECONDS = 60.0
 
 class Listening(Protocol):
     """The part of a database that a service needs for hints from other processes."""
+
+    @property
+    def notifies(self) -> bool:
+        """Whether there are any."""
 
     def listening(self, channel: str, heard: Callable[[str], None]) -> Any: ...
 
@@ -63,13 +72,15 @@ class Component:
         """A hint arrived. Most components only wake up."""
         self.wake()
 
-    async def rest(self, seconds: float) -> None:
-        """Until woken, but no longer than `seconds`."""
+    async def rest(self, seconds: float) -> bool:
+        """Until woken, but no longer than `seconds`; whether it was woken."""
         if not self._woken.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._woken.wait()
+        woken = self._woken.is_set()
         self._woken.clear()
+        return woken
 
 
 class Service:
@@ -83,6 +94,8 @@ class Service:
         self._lost = False
         self._failures = 0
         self._turned_at = time.monotonic()
+        self._deaf = database is not None and not database.notifies and bool(component.wakes_on)
+        self._look_seconds = LOOK_FIRST_SECONDS
         for channel in component.wakes_on:
             hints.on(channel, _bound(component, channel))
 
@@ -106,7 +119,7 @@ class Service:
         ears = [
             asyncio.get_running_loop().create_task(self._listen(channel))
             for channel in self.component.wakes_on
-            if self._database is not None
+            if self._database is not None and not self._deaf
         ]
         try:
             await self.component.start()
@@ -130,8 +143,10 @@ class Service:
                     observe.emit("database.back", component=self.component.name)
                 self._failures = 0
                 if seconds == 0:
+                    self._look_seconds = LOOK_FIRST_SECONDS
                     await asyncio.sleep(0)  # let the others have their turn
                     continue
+                seconds = min(seconds, self._next_look()) if self._deaf else seconds
             except DatabaseUnreachable as error:
                 if not self._lost:
                     self._lost = True
@@ -149,8 +164,15 @@ class Service:
                 )
                 seconds = _back_off(self._failures)
             if not self._stopping:
-                await self.component.rest(seconds)
+                if await self.component.rest(seconds):
+                    self._look_seconds = LOOK_FIRST_SECONDS
                 await self._keep_pace()
+
+    def _next_look(self) -> float:
+        """How long a component rests that nobody in another process can wake."""
+        seconds = self._look_seconds
+        self._look_seconds = min(seconds * LOOK_GROWTH, LOOK_LAST_SECONDS)
+        return seconds
 
     async def _keep_pace(self) -> None:
         """Hints that come thick and fast must not make every batch a small one: a statement for

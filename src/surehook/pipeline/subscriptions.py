@@ -30,7 +30,7 @@ from surehook.delivery.signature import (
 from surehook.delivery.url import UrlRefused, parse_callback_url
 from surehook.errors import FieldRefused, NotFound
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
-from surehook.store.postgres.subscriptions import Settings, SubscriptionStore
+from surehook.store.subscriptions import Settings, SubscriptionStore
 
 EVENT_TYPE = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 OVERLAP_SECONDS = 24 * 3600.0

@@ -21,7 +21,7 @@ from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import parse_secret, signed_headers
 from surehook.errors import NotFound
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE
-from surehook.store.postgres.verifier import TrialTarget, VerifierStore
+from surehook.store.verifier import TrialTarget, VerifierStore
 
 SAMPLE = '{"test":true,"message":"This is a test event of surehook."}'
 

@@ -32,7 +32,7 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.receive import VERIFICATION_TYPE
 from surehook.records import SIGNING_PLACE, Verification
-from surehook.store.postgres.verifier import Challenge, VerifierStore
+from surehook.store.verifier import Challenge, VerifierStore
 
 LIFETIME_SECONDS = 15 * 60.0
 ATTEMPTS_MAX = 3

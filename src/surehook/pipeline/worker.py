@@ -28,7 +28,7 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.records import JobReport, LeasedJob, correlation_id
 from surehook.states import JobStatus, SagaStatus
-from surehook.store.postgres.worker import WorkerStore
+from surehook.store.worker import WorkerStore
 
 POLL_FAST_SECONDS = 0.01  # while there is work
 POLL_SECONDS = 0.05

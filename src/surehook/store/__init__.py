@@ -6,17 +6,37 @@ nothing else. Which engine is behind it, only the files below know.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from surehook.config import Config
 from surehook.errors import ConfigError
+from surehook.store.database import Database
+from surehook.store.engine import Engine
 from surehook.store.logins import Place, login
-from surehook.store.postgres.database import Database
+
+Store = TypeVar("Store")
+
+
+def engine_of(url: str) -> Engine:
+    """The engine that a database URL names; its driver is loaded only now."""
+    if url.startswith(("mysql:", "mariadb:")):
+        raise ConfigError("MySQL and MariaDB are not supported yet; use a postgresql:// URL.")
+    from surehook.store.postgres import ENGINE
+
+    return ENGINE
+
+
+def store_of(kind: type[Store], database: Database, *more: object) -> Store:
+    """A component's store on this database, in its engine's own way where it has one."""
+    own_way = engine_of(database.login.url).stores
+    made: Store = own_way.get(kind, kind)(database, *more)
+    return made
 
 
 async def open_database(config: Config, place: Place, component: str) -> Database:
     """The component's connections; refuses a database whose schema this program does not fit."""
-    if place.url.startswith(("mysql:", "mariadb:")):
-        raise ConfigError("MySQL and MariaDB are not supported yet; use a postgresql:// URL.")
-    database = Database(config, login(config, place, component))
+    who = login(config, place, component)
+    database = engine_of(who.url).database(config, who)
     await database.open()
     try:
         await database.check_schema()

@@ -1,1 +1,21 @@
-"""PostgreSQL: SQL files, one per component, and beside each the few lines that call them."""
+"""PostgreSQL: driver, statements, migrations, rights."""
+
+from __future__ import annotations
+
+from surehook.store.engine import Engine
+from surehook.store.postgres import doctor, migrate
+from surehook.store.postgres.database import PostgresDatabase, connect
+from surehook.store.postgres.router import PostgresRouterStore
+from surehook.store.router import RouterStore
+
+ENGINE = Engine(
+    name="PostgreSQL",
+    database=PostgresDatabase,
+    stores={RouterStore: PostgresRouterStore},
+    connect=connect,
+    migrate=migrate.migrate,
+    read_state=migrate.read_state,
+    as_sql=migrate.as_sql,
+    durability=doctor.durability,
+    examine=doctor.examine,
+)

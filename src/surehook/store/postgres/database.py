@@ -9,19 +9,18 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import asyncpg
 
 from surehook.config import Config
 from surehook.errors import Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import BY_COMPONENT
-from surehook.store import statements
+from surehook.store.database import Database, Known, LockHeld, Refused, Result, Row, Session
 from surehook.store.logins import Login
+from surehook.store.statements import Statement
 
-Row: TypeAlias = Sequence[Any]  # a driver's row, unpacked at once into a record
 Connection: TypeAlias = Any  # asyncpg ships no types
-Result = TypeVar("Result")
 
 # Statistics are taken when the queues are empty, so a planner left alone drives hot statements
 # from the wrong end and each batch costs as much as the backlog. These keep it on the indexes.
@@ -117,54 +116,38 @@ def unusable_url(error: Exception) -> ConfigError:
     )
 
 
-class Session:
+class PostgresSession(Session):
     """Named statements on one connection."""
 
-    def __init__(self, connection: Connection, known: dict[str, tuple[str, tuple[str, ...]]]):
-        self._connection = connection
-        self._known = known
-
-    def _call(self, name: str, values: dict[str, object]) -> tuple[str, list[object]]:
-        if name not in self._known:
-            raise Bug(f"There is no statement {name} here; there are {', '.join(self._known)}.")
-        text, parameters = self._known[name]
-        if values.keys() != set(parameters):
-            raise Bug(f"{name} takes {parameters}, not {tuple(values)}.")
-        return text, [values[parameter] for parameter in parameters]
+    def __init__(self, connection: Connection, known: Known) -> None:
+        super().__init__(known)
+        self.connection = connection
 
     async def all(self, name: str, **values: object) -> Sequence[Row]:
-        """Run a statement and return its rows."""
         text, arguments = self._call(name, values)
-        rows: Sequence[Row] = await self._connection.fetch(text, *arguments)
+        try:
+            rows: Sequence[Row] = await self.connection.fetch(text, *arguments)
+        except asyncpg.LockNotAvailableError as error:
+            raise LockHeld(str(error)) from None
+        except asyncpg.DataError as error:
+            raise Refused(str(error)) from None
         return rows
 
-    async def one(self, name: str, **values: object) -> Row | None:
-        """Run a statement and return its first row, if any."""
-        rows = await self.all(name, **values)
-        return rows[0] if rows else None
 
-
-class Database:
-    """The pool of one component. Every method repeats what a deadlock or conflict undid."""
+class PostgresDatabase(Database):
+    dialect = "postgres"
+    notifies = True
 
     def __init__(self, config: Config, login: Login) -> None:
-        self.component = login.component
-        self.login = login
-        self._config = config
+        super().__init__(config, login)
         self._settings = session_settings(config, login.component)
-        self._known = {
-            name: (statement.numbered(), statement.parameters)
-            for name, statement in statements.load("postgres", login.component).items()
-        }
         self._pool: Any = None
-        self.buckets = 1  # as the database says; known once check_schema() has run
 
-    def parameters(self, name: str) -> tuple[str, ...]:
-        """The parameters that a statement takes."""
-        return self._known[name][1]
+    @staticmethod
+    def _rendered(statement: Statement) -> str:
+        return statement.numbered()
 
     async def open(self) -> None:
-        """Open the pool; DatabaseUnreachable if the database does not answer or refuses us."""
         timeout = self._config.seconds("database.connect_timeout")
         try:
             self._pool = await asyncpg.create_pool(
@@ -200,11 +183,10 @@ class Database:
             )
 
     async def check_schema(self) -> None:
-        """Refuse a database that is too new or too old for this program."""
         from surehook.store.postgres.migrate import read_state
 
-        async def work(session: Session) -> None:
-            state = await read_state(session._connection)
+        async def work(session: PostgresSession) -> None:
+            state = await read_state(session.connection)
             state.refuse_if_too_new()
             state.refuse_if_too_old()
             self.buckets = state.buckets or 1
@@ -212,7 +194,6 @@ class Database:
         await self.run(work)
 
     def connections(self) -> tuple[int, int]:
-        """How many connections are used and idle."""
         if self._pool is None:
             return 0, 0
         idle: int = self._pool.get_idle_size()
@@ -227,12 +208,11 @@ class Database:
                 self._pool.terminate()
             self._pool = None
 
-    async def run(self, work: Callable[[Session], Awaitable[Result]]) -> Result:
-        """Do `work` on a connection; again if another transaction's lock or change undid it."""
+    async def run(self, work: Callable[[PostgresSession], Awaitable[Result]]) -> Result:
         for attempt in range(RETRIES_MAX + 1):
             try:
                 async with self._pool.acquire() as connection:
-                    return await work(Session(connection, self._known))
+                    return await work(PostgresSession(connection, self._known))
             except _TRY_AGAIN:
                 if attempt == RETRIES_MAX:
                     raise
@@ -241,26 +221,16 @@ class Database:
                 raise unreachable(error, self.login) from error
         raise Bug("unreachable")
 
-    async def all(self, name: str, **values: object) -> Sequence[Row]:
-        """Run one statement in a transaction of its own and return its rows."""
-        return await self.run(lambda session: session.all(name, **values))
-
-    async def one(self, name: str, **values: object) -> Row | None:
-        return await self.run(lambda session: session.one(name, **values))
-
-    async def in_transaction(self, work: Callable[[Session], Awaitable[Result]]) -> Result:
-        """Do `work` in one short transaction; repeated as a whole where `run` repeats."""
-
-        async def transacted(session: Session) -> Result:
-            async with session._connection.transaction():
+    async def in_transaction(self, work: Callable[[PostgresSession], Awaitable[Result]]) -> Result:
+        async def transacted(session: PostgresSession) -> Result:
+            async with session.connection.transaction():
                 return await work(session)
 
         return await self.run(transacted)
 
     async def notify(self, channel: str, message: str) -> None:
-        """Tell other processes; like LISTEN, the driver's own affair and no component's."""
         await self.run(
-            lambda session: session._connection.fetch("SELECT pg_notify($1, $2)", channel, message)
+            lambda session: session.connection.fetch("SELECT pg_notify($1, $2)", channel, message)
         )
 
     @asynccontextmanager

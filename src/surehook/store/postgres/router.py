@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from surehook.observe import crashpoints
 from surehook.records import RoutedSaga
-from surehook.store.postgres.database import Database, Session
+from surehook.store.database import Session
+from surehook.store.router import RouterStore
 
 # xmin, xmax, xids in flight: as the driver decodes pg_snapshot.
 Snapshot: TypeAlias = tuple[int, int, tuple[int, ...]]
@@ -55,16 +56,8 @@ def visible(cursor: Cursor, xid: int, row_id: int) -> bool:
     return xid < xmax and xid not in in_flight
 
 
-class RouterStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class PostgresRouterStore(RouterStore):
     async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
-        """Route the next page of events; None = another router has this bucket.
-
-        The flag says that more may follow. Sagas and cursor are one commit, the cursor last.
-        """
-
         async def work(session: Session) -> tuple[list[RoutedSaga], bool] | None:
             row = await session.one("lock_cursor", bucket=bucket)
             if row is None:

@@ -1,9 +1,9 @@
-"""The keys' statements on PostgreSQL. Reads and writes api_keys."""
+"""The keys' statements. Reads and writes api_keys."""
 
 from __future__ import annotations
 
 from surehook.records import ApiKey
-from surehook.store.postgres.database import Database, Row
+from surehook.store.database import Database, Row
 
 
 class KeyStore:

@@ -1,4 +1,4 @@
-"""The orchestrator's statements on PostgreSQL. Reads sagas, jobs, limits; writes sagas or jobs."""
+"""The orchestrator's statements. Reads sagas, jobs, limits; writes sagas or jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from surehook.records import AppliedResult, PickedSaga, SagaId, WaitingSubscription
 from surehook.retry import EXPONENT_MAX, Policy
 from surehook.states import SagaStatus
-from surehook.store.postgres.database import Database, Session
+from surehook.store.database import Database, Session
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 WalkKey = tuple[datetime, int]

@@ -1,8 +1,8 @@
-"""The key checks' statements on PostgreSQL. Reads api_keys; writes last_used_at."""
+"""The key checks' statements. Reads api_keys; writes last_used_at."""
 
 from __future__ import annotations
 
-from surehook.store.postgres.database import Database
+from surehook.store.database import Database
 
 
 class KeyCheckStore:

@@ -1,4 +1,4 @@
-"""The subscription API's statements on PostgreSQL. Writes subscriptions and their secrets."""
+"""The subscription API's statements. Writes subscriptions and their secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from surehook.records import Subscription, SubscriptionId
-from surehook.store.postgres.database import Database, Session
+from surehook.store.database import Database, Session
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
-"""The cleaner's statements on PostgreSQL. Reads and writes jobs."""
+"""The cleaner's statements. Reads and writes jobs."""
 
 from __future__ import annotations
 
 from surehook.records import ExpiredLease
 from surehook.states import LEASE_EXPIRIES_MAX, JobStatus
-from surehook.store.postgres.database import Database
+from surehook.store.database import Database
 
 
 class CleanerStore:

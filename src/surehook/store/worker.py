@@ -1,11 +1,11 @@
-"""The worker's statements on PostgreSQL. Reads jobs, events, subscriptions; writes jobs."""
+"""The worker's statements. Reads jobs, events, subscriptions; writes jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from surehook.records import JobId, JobReport, LeasedJob, SagaId
-from surehook.store.postgres.database import Database
+from surehook.store.database import Database
 
 
 class WorkerStore:

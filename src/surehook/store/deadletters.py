@@ -1,4 +1,4 @@
-"""The dead letters' statements on PostgreSQL. Reads sagas, events; writes dead_letters, sagas."""
+"""The dead letters' statements. Reads sagas, events; writes dead_letters, sagas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from surehook.records import DeadLetter, DeadLetterId, Requeued, SagaId
-from surehook.store.postgres.database import Database
+from surehook.store.database import Database
 
 DeathKey = tuple[datetime, int]
 BEGINNING: DeathKey = (datetime(1970, 1, 1, tzinfo=UTC), 0)

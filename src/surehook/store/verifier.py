@@ -1,4 +1,4 @@
-"""The verifier's statements on PostgreSQL. Reads secrets; writes verifications, `verified`."""
+"""The verifier's statements. Reads secrets; writes verifications, `verified`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from surehook.records import SubscriptionId, Verification
-from surehook.store.postgres.database import Database, Session
+from surehook.store.database import Database, Session
 
 
 class Challenge(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The observer's statements on PostgreSQL. Reads everything but secrets; writes nothing."""
+"""The observer's statements. Reads everything but secrets; writes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.store.postgres.database import Database, Row
+from surehook.store.database import Database, Row
 
 # The most rows that one page of a list looks at to find those that fit its filters.
 LOOK = 20_000

@@ -1,0 +1,123 @@
+"""What a component's connections offer, whichever engine is behind them. Reads, writes nothing.
+
+Each engine implements Session and Database in its own folder; only its files know its driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from surehook.config import Config
+from surehook.errors import Bug
+from surehook.store import statements
+from surehook.store.logins import Login
+
+Row: TypeAlias = Sequence[Any]  # a driver's row, unpacked at once into a record
+Result = TypeVar("Result")
+Known: TypeAlias = dict[str, tuple[str, tuple[str, ...]]]  # name → text for the driver, parameters
+
+
+class LockHeld(Exception):
+    """Someone's open transaction holds a row for longer than this component waits."""
+
+
+class Refused(Exception):
+    """The database takes a value for wrong: no JSON, or a text that is too long."""
+
+
+class Session(ABC):
+    """Named statements on one connection."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def _call(self, name: str, values: dict[str, object]) -> tuple[str, list[object]]:
+        if name not in self._known:
+            raise Bug(f"There is no statement {name} here; there are {', '.join(self._known)}.")
+        text, parameters = self._known[name]
+        if values.keys() != set(parameters):
+            raise Bug(f"{name} takes {parameters}, not {tuple(values)}.")
+        return text, [values[parameter] for parameter in parameters]
+
+    @abstractmethod
+    async def all(self, name: str, **values: object) -> Sequence[Row]:
+        """Run a statement and return its rows; may raise LockHeld or Refused."""
+
+    async def one(self, name: str, **values: object) -> Row | None:
+        """Run a statement and return its first row, if any."""
+        rows = await self.all(name, **values)
+        return rows[0] if rows else None
+
+
+class Database(ABC):
+    """The pool of one component. Every method repeats what a deadlock or conflict undid."""
+
+    dialect: ClassVar[str]  # the folder of its statements
+    # Whether processes can wake each other through the database; else they look by themselves.
+    notifies: ClassVar[bool]
+
+    def __init__(self, config: Config, login: Login) -> None:
+        self.component = login.component
+        self.login = login
+        self.buckets = 1  # as the database says; known once check_schema() has run
+        self._config = config
+        self._statements = statements.load(self.dialect, login.component)
+        self._known: Known = {
+            name: (self._rendered(statement), statement.parameters)
+            for name, statement in self._statements.items()
+        }
+
+    @staticmethod
+    @abstractmethod
+    def _rendered(statement: statements.Statement) -> str:
+        """A statement's text with parameters as the driver wants them."""
+
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """The parameters that a statement takes."""
+        return self._known[name][1]
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Open the pool; DatabaseUnreachable if the database does not answer or refuses us."""
+
+    @abstractmethod
+    async def check_schema(self) -> None:
+        """Refuse a database that is too new or too old for this program."""
+
+    @abstractmethod
+    def connections(self) -> tuple[int, int]:
+        """How many connections are used and idle."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def run(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Do `work` with a Session; again if another transaction's lock or change undid it."""
+
+    @abstractmethod
+    async def in_transaction(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Do `work` with a Session in one short transaction; repeated as a whole like `run`."""
+
+    async def all(self, name: str, **values: object) -> Sequence[Row]:
+        """Run one statement in a transaction of its own and return its rows."""
+        rows: Sequence[Row] = await self.run(lambda session: session.all(name, **values))
+        return rows
+
+    async def one(self, name: str, **values: object) -> Row | None:
+        row: Row | None = await self.run(lambda session: session.one(name, **values))
+        return row
+
+    @abstractmethod
+    async def notify(self, channel: str, message: str) -> None:
+        """Tell other processes; like `listening`, the driver's own affair and no component's."""
+
+    @abstractmethod
+    def listening(
+        self, channel: str, heard: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[asyncio.Future[None]]:
+        """Hear other processes; the future ends when that connection is lost."""

@@ -1,0 +1,29 @@
+"""What the rest of the program asks of an engine as a whole. Pure; each engine fills one in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from surehook.config import Config
+from surehook.store.database import Database
+from surehook.store.findings import Finding
+from surehook.store.logins import Login, Place
+from surehook.store.migrations import State
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine's ways; a connection is its driver's and goes back to the engine only."""
+
+    name: str
+    database: type[Database]
+    # What it does in its own way, by the store that this stands in for.
+    stores: Mapping[type, type]
+    connect: Callable[[Login, float], Awaitable[Any]]
+    migrate: Callable[..., Awaitable[None]]  # (connection, *, buckets, role_secret, …)
+    read_state: Callable[[Any], Awaitable[State]]
+    as_sql: Callable[[State, int, bool], str]  # …, buckets, with roles → everything to run
+    durability: Callable[[Config, Any], Awaitable[Finding]]  # may it forget what it took?
+    examine: Callable[[Config, Place], Awaitable[list[Finding]]]

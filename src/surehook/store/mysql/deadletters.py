@@ -1,0 +1,60 @@
+"""The dead letters' statements on MySQL. Reads sagas, events; writes dead_letters, sagas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from surehook.records import DeadLetter, Requeued, SagaId
+from surehook.store.deadletters import DeadLetterStore
+from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
+from surehook.store.mysql.values import Rows
+
+
+class MysqlDeadLetterStore(DeadLetterStore):
+    _database: MysqlDatabase
+
+    async def read_cursor(
+        self, bucket: int, rewalk_seconds: float
+    ) -> tuple[datetime, bool, datetime]:
+        async def work(session: MysqlSession) -> tuple[datetime, bool, datetime]:
+            row = await session.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
+            if row is None:
+                with suppress(Duplicate):  # another process was faster
+                    await session.write("create_cursor", bucket=bucket)
+                row = await session.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
+                assert row is not None
+            return row[0], bool(row[1]), row[2]
+
+        return await self._database.run(work)
+
+    async def write_dead_letters(self, bucket: int, saga_ids: Sequence[SagaId]) -> list[DeadLetter]:
+        """A row that appears meanwhile refuses all of them: looked at again, and done again."""
+
+        async def work(session: MysqlSession) -> list[DeadLetter]:
+            rows = await session.all("written_sagas", bucket=bucket, saga_ids=sorted(saga_ids))
+            missing = sorted(set(saga_ids) - {row[0] for row in rows})
+            if not missing:
+                return []
+            await session.write("write_dead_letters", bucket=bucket, saga_ids=missing)
+            written = await session.all("read_written", bucket=bucket, saga_ids=missing)
+            rows = await session.all("last_attempts", bucket=bucket, saga_ids=missing)
+            last = {row[0]: tuple(row[1:]) for row in rows}
+            return [DeadLetter(*row, *last.get(row[1], (None, None, None))) for row in written]
+
+        return await self._database.in_transaction(work)
+
+    async def requeue(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
+        wanted = sorted(ids)
+
+        async def work(session: MysqlSession) -> set[int]:
+            rows = await session.all("requeueable", bucket=bucket, dead_letter_ids=wanted)
+            if not rows:
+                return set()
+            written = await session.write("requeue", given=Rows(rows))
+            return set(written.ids())
+
+        created = await self._database.in_transaction(work)
+        rows = await self._database.all("requeued", bucket=bucket, dead_letter_ids=wanted)
+        return [Requeued(row[0], row[1], row[2], row[2] in created, bool(row[3])) for row in rows]

@@ -1,0 +1,102 @@
+-- Dead letters: INSERT dead_letters for dead sagas, INSERT new sagas when one is requeued.
+
+-- name: create_cursor :none
+INSERT INTO dead_letter_cursor (bucket) VALUES (:bucket);
+
+-- name: read_cursor :one
+-- A cursor that is ahead of the clock says that the clock was set back: look at all of them.
+SELECT swept_until,
+    swept_until > UTC_TIMESTAMP(6) OR rewalked_at > UTC_TIMESTAMP(6)
+        OR TIMESTAMPDIFF(MICROSECOND, rewalked_at, UTC_TIMESTAMP(6)) > :rewalk_seconds * 1e6
+        AS rewalk,
+    UTC_TIMESTAMP(6) AS now
+FROM dead_letter_cursor WHERE bucket = :bucket;
+
+-- name: save_cursor :none
+UPDATE dead_letter_cursor
+SET swept_until = :swept_until,
+    rewalked_at = CASE WHEN :rewalked THEN UTC_TIMESTAMP(6) ELSE rewalked_at END
+WHERE bucket = :bucket;
+
+-- name: dead_sagas :many
+-- One page of dead sagas in order of death, each with whether it is written down.
+SELECT s.died_at, s.id, (
+    SELECT d.id FROM dead_letters d FORCE INDEX (idx_dead_saga)
+    WHERE d.saga_id = s.id AND d.bucket = :bucket
+) IS NOT NULL AS written
+FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_dead)
+WHERE s.bucket = :bucket AND s.died_at >= :after AND (s.died_at > :after OR s.id > :after_id)
+ORDER BY s.died_at, s.id LIMIT :count;
+
+-- name: written_sagas :many
+SELECT saga_id FROM dead_letters FORCE INDEX (idx_dead_saga)
+WHERE bucket = :bucket AND saga_id IN :saga_ids;
+
+-- name: write_dead_letters :none
+-- The saga never changes again, so this may be repeated; the unique saga_id refuses a second row.
+INSERT INTO dead_letters
+    (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
+SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
+FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN events e ON e.id = s.event_id AND e.bucket = s.bucket
+WHERE s.bucket = :bucket AND s.id IN :saga_ids AND s.status = 'DeadLettered'
+ORDER BY s.id;
+
+-- name: read_written :many
+SELECT id, saga_id, event_id, subscription_id, final_error_code
+FROM dead_letters FORCE INDEX (idx_dead_saga)
+WHERE bucket = :bucket AND saga_id IN :saga_ids
+ORDER BY saga_id;
+
+-- name: last_attempts :many
+-- Who made the last attempt is told too, for the log.
+SELECT saga_id, id, worker_id, lease_until
+FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
+WHERE bucket = :bucket AND saga_id IN :saga_ids
+ORDER BY saga_id, attempt_at;
+
+-- name: find_dead_letters :many
+-- What a requeue by filter would take: not requeued yet, oldest first.
+SELECT d.id
+FROM dead_letters d
+JOIN subscriptions s ON s.id = d.subscription_id
+JOIN events e ON e.id = d.event_id AND e.bucket = d.bucket
+WHERE d.bucket = :bucket AND d.id > :after_id
+  AND (:tenant IS NULL OR s.tenant = :tenant)
+  AND (:subscription_id IS NULL OR d.subscription_id = :subscription_id)
+  AND (:event_type IS NULL OR e.event_type = :event_type)
+  AND (:error_code IS NULL OR d.final_error_code = :error_code)
+  AND (:failed_from IS NULL OR d.failed_at >= :failed_from)
+  AND (:failed_until IS NULL OR d.failed_at < :failed_until)
+  AND NOT EXISTS (
+      SELECT 1 FROM webhook_delivery_sagas n
+      WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
+        AND n.requeued_from = d.id AND n.bucket = :bucket)
+ORDER BY d.id LIMIT :count;
+
+-- name: requeueable :many
+-- Dead letters that have no new saga yet and whose subscription wants it.
+SELECT d.event_id, d.subscription_id, d.id, d.bucket
+FROM dead_letters d FORCE INDEX (PRIMARY)
+JOIN subscriptions s ON s.id = d.subscription_id AND s.active AND s.verified
+WHERE d.bucket = :bucket AND d.id IN :dead_letter_ids AND NOT EXISTS (
+    SELECT 1 FROM webhook_delivery_sagas n FORCE INDEX (uniq_saga_event_subscription)
+    WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
+      AND n.requeued_from = d.id AND n.bucket = :bucket)
+ORDER BY d.id;
+
+-- name: requeue :none
+-- A new saga beside the old one, once per dead letter; no old row is touched, no job made. One that
+-- appeared meanwhile refuses the whole statement: everything is looked at again.
+INSERT INTO webhook_delivery_sagas (event_id, subscription_id, requeued_from, bucket)
+VALUES :given;
+
+-- name: requeued :many
+-- What became of these dead letters.
+SELECT d.id, d.event_id, n.id AS saga_id, s.active AND s.verified AS deliverable
+FROM dead_letters d
+JOIN subscriptions s ON s.id = d.subscription_id
+LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
+    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
+WHERE d.bucket = :bucket AND d.id IN :dead_letter_ids
+ORDER BY d.id;

@@ -1,0 +1,73 @@
+"""Ingest's statements on MySQL. Reads events; writes INSERT events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from surehook.records import EventId, NewEvent
+from surehook.store.ingest import IngestStore, Key
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
+from surehook.store.mysql.values import Rows
+
+
+class MysqlIngestStore(IngestStore):
+    _database: MysqlDatabase
+
+    async def insert(
+        self, events: Sequence[NewEvent], buckets: Sequence[int]
+    ) -> list[tuple[EventId, datetime]]:
+        async def work(session: MysqlSession) -> list[tuple[EventId, datetime]]:
+            return await _insert(session, list(zip(events, buckets, strict=True)))
+
+        return await self._database.in_transaction(work)
+
+    async def insert_keyed(
+        self, events: Sequence[NewEvent], buckets: Sequence[int]
+    ) -> dict[Key, tuple[EventId, datetime]]:
+        """Those whose key is free, sorted by it, so that two of these never wait in a circle. A key
+        that is taken meanwhile refuses all of them: looked at again, and done again."""
+        given = sorted(
+            zip(events, buckets, strict=True), key=lambda one: (one[0].tenant, one[0].external_id)
+        )
+
+        async def work(session: MysqlSession) -> dict[Key, tuple[EventId, datetime]]:
+            rows = await session.all("find_keys", given=_keys(events, buckets))
+            taken = {(row[0], row[1]) for row in rows}
+            new = [one for one in given if _key(one[0]) not in taken]
+            if not new:
+                return {}
+            answers = await _insert(session, new)
+            return {_key(one[0]): answer for one, answer in zip(new, answers, strict=True)}
+
+        return await self._database.in_transaction(work)
+
+    async def find_keyed(
+        self, events: Sequence[NewEvent], buckets: Sequence[int]
+    ) -> dict[Key, tuple[EventId, datetime, str, str]]:
+        rows = await self._database.all("find_keyed_events", given=_keys(events, buckets))
+        return {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in rows}
+
+
+def _key(event: NewEvent) -> Key:
+    assert event.external_id is not None
+    return event.tenant, event.external_id
+
+
+def _keys(events: Sequence[NewEvent], buckets: Sequence[int]) -> Rows:
+    return Rows((*_key(event), bucket) for event, bucket in zip(events, buckets, strict=True))
+
+
+async def _insert(
+    session: MysqlSession, given: Sequence[tuple[NewEvent, int]]
+) -> list[tuple[EventId, datetime]]:
+    written = await session.write(
+        "insert_events",
+        given=Rows(
+            (event.event_type, event.payload, event.tenant, event.external_id, bucket)
+            for event, bucket in given
+        ),
+    )
+    row = await session.one("created_at", id=written.first_id, bucket=given[0][1])
+    assert row is not None
+    return [(EventId(number), row[0]) for number in written.ids()]

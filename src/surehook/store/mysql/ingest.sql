@@ -1,0 +1,19 @@
+-- Ingest: INSERT events, and nothing else.
+
+-- name: insert_events :none
+-- One INSERT for all requests that wait: they share its commit. Rows are numbered in order of
+-- input.
+INSERT INTO events (event_type, payload, tenant, external_id, bucket) VALUES :given;
+
+-- name: created_at :one
+-- The same for all rows of one INSERT.
+SELECT created_at FROM events WHERE id = :id AND bucket = :bucket;
+
+-- name: find_keys :many
+-- Which of these keys are taken.
+SELECT tenant, external_id FROM events WHERE (tenant, external_id, bucket) IN (:given);
+
+-- name: find_keyed_events :many
+-- What stands under these keys, to tell a repetition from a conflict.
+SELECT tenant, external_id, id, created_at, event_type, payload FROM events
+WHERE (tenant, external_id, bucket) IN (:given);

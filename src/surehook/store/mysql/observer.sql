@@ -1,0 +1,301 @@
+-- Observer: reads all but secrets, writes nothing. `check_…` statements return what breaks an
+-- invariant: an id or two and a sentence's worth of facts. :since bounds the age of what is looked
+-- at, :margin is how long two tables may be apart.
+
+-- name: check_duplicate_sagas :many
+-- The unique key forbids it inside a bucket; across buckets only this sees it.
+SELECT event_id, subscription_id, CONCAT('requeued_from ', requeued_from, ': ', COUNT(*), ' sagas')
+FROM webhook_delivery_sagas
+WHERE created_at >= :since
+GROUP BY event_id, subscription_id, requeued_from
+HAVING COUNT(*) > 1
+LIMIT :count;
+
+-- name: check_missing_sagas :many
+-- An event that a subscription is due has its saga. Eligible since then and ever since: what was
+-- switched off or changed in between is not judged.
+SELECT e.id, s.id, CONCAT('event of ', e.created_at)
+FROM events e
+JOIN subscriptions s ON s.tenant = e.tenant AND s.event_type = e.event_type
+    AND s.active AND s.verified
+    AND s.eligible_from + INTERVAL :margin SECOND <= e.created_at
+WHERE e.created_at >= :since
+  AND e.created_at < UTC_TIMESTAMP(6) - INTERVAL :margin SECOND
+  AND NOT EXISTS (
+      SELECT 1 FROM webhook_delivery_sagas g
+      WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
+        AND g.bucket = e.bucket)
+LIMIT :count;
+
+-- name: check_stray_sagas :many
+-- A saga belongs to an event and a subscription of the same tenant that exist.
+SELECT g.id, g.event_id, CONCAT('subscription ', g.subscription_id)
+FROM webhook_delivery_sagas g
+LEFT JOIN events e ON e.id = g.event_id AND e.bucket = g.bucket
+LEFT JOIN subscriptions s ON s.id = g.subscription_id
+WHERE g.created_at >= :since AND (e.id IS NULL OR s.id IS NULL OR s.tenant <> e.tenant)
+LIMIT :count;
+
+-- name: check_two_active_jobs :many
+SELECT saga_id, MAX(id), CONCAT(COUNT(*), ' active jobs')
+FROM webhook_delivery_jobs
+WHERE status IN ('Pending', 'Leased')
+GROUP BY saga_id
+HAVING COUNT(*) > 1
+LIMIT :count;
+
+-- name: check_attempt_counts :many
+-- A finished saga has applied each of its jobs once; one under way has at most one job more.
+SELECT g.id, g.event_id, CONCAT(g.status, ' with attempt_count ', g.attempt_count, ', ',
+    COUNT(IF(j.status IN ('Completed', 'Failed'), 1, NULL)), ' finished jobs of ', COUNT(j.id))
+FROM webhook_delivery_sagas g
+LEFT JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
+    ON j.saga_id = g.id AND j.bucket = g.bucket
+WHERE g.created_at >= :since
+  AND g.updated_at < UTC_TIMESTAMP(6) - INTERVAL :margin SECOND
+GROUP BY g.id, g.event_id, g.status, g.attempt_count
+HAVING CASE WHEN g.status IN ('Completed', 'DeadLettered')
+    THEN COUNT(IF(j.status IN ('Completed', 'Failed'), 1, NULL)) <> g.attempt_count
+        OR COUNT(j.id) <> g.attempt_count
+    ELSE COUNT(j.id) > g.attempt_count + 1 END
+LIMIT :count;
+
+-- name: check_completed_without_delivery :many
+-- Completed only because its last job is.
+SELECT g.id, g.event_id, CONCAT('last job ', COALESCE(g.last_status, 'missing'))
+FROM (
+    SELECT s.id, s.event_id, (
+        SELECT j.status FROM webhook_delivery_jobs j
+        WHERE j.saga_id = s.id AND j.bucket = s.bucket
+        ORDER BY j.attempt_at DESC LIMIT 1
+    ) AS last_status
+    FROM webhook_delivery_sagas s
+    WHERE s.created_at >= :since AND s.status = 'Completed'
+) AS g
+WHERE NOT g.last_status <=> 'Completed'
+LIMIT :count;
+
+-- name: check_active_job_of_finished_saga :many
+SELECT j.saga_id, j.id, CONCAT('a ', j.status, ' job of a ', g.status, ' saga')
+FROM webhook_delivery_jobs j
+JOIN webhook_delivery_sagas g ON g.id = j.saga_id AND g.bucket = j.bucket
+WHERE j.status IN ('Pending', 'Leased') AND g.status IN ('Completed', 'DeadLettered')
+LIMIT :count;
+
+-- name: check_dead_letter_missing :many
+SELECT g.id, g.event_id, CONCAT('died ', g.updated_at)
+FROM webhook_delivery_sagas g
+WHERE g.status = 'DeadLettered' AND g.updated_at >= :since
+  AND g.updated_at < UTC_TIMESTAMP(6) - INTERVAL :margin SECOND
+  AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.saga_id = g.id AND d.bucket = g.bucket)
+LIMIT :count;
+
+-- name: check_dead_letter_of_the_living :many
+SELECT d.id, d.saga_id, CONCAT('saga ', COALESCE(g.status, 'missing'))
+FROM dead_letters d
+LEFT JOIN webhook_delivery_sagas g ON g.id = d.saga_id AND g.bucket = d.bucket
+WHERE d.failed_at >= :since AND NOT g.status <=> 'DeadLettered'
+LIMIT :count;
+
+-- name: check_requeued_twice :many
+SELECT requeued_from, MAX(id), CONCAT(COUNT(*), ' sagas')
+FROM webhook_delivery_sagas
+WHERE created_at >= :since AND requeued_from <> 0
+GROUP BY requeued_from
+HAVING COUNT(*) > 1
+LIMIT :count;
+
+-- name: check_in_progress_without_job :many
+SELECT g.id, g.event_id, CONCAT('attempt of ', g.next_attempt_at)
+FROM webhook_delivery_sagas g
+WHERE g.status = 'InProgress' AND NOT EXISTS (
+    SELECT 1 FROM webhook_delivery_jobs j
+    WHERE j.saga_id = g.id AND j.attempt_at = g.next_attempt_at AND j.bucket = g.bucket)
+LIMIT :count;
+
+-- Lists. Newest first, from where the page before ended. A filter without an index of its own is
+-- applied to a window of rows, so that no page costs more than the window: a page may be short, or
+-- empty, and still have a next one. Each row carries how many rows the window had and its last key.
+
+-- name: list_events :many
+WITH looked_at AS (
+    SELECT id, event_type, tenant, external_id, created_at FROM events
+    WHERE created_at <= :before AND (created_at < :before OR id < :before_id)
+      AND (:event_type IS NULL OR event_type = :event_type)
+      AND (:external_id IS NULL OR (external_id = :external_id
+           AND (:tenant IS NULL OR tenant = :tenant)))
+      AND (:created_from IS NULL OR created_at >= :created_from)
+      AND (:created_until IS NULL OR created_at < :created_until)
+    ORDER BY created_at DESC, id DESC LIMIT :look
+), page AS (
+    SELECT id, event_type, tenant, external_id, created_at FROM looked_at
+    WHERE :tenant IS NULL OR tenant = :tenant
+    ORDER BY created_at DESC, id DESC LIMIT :count
+), ends AS (
+    SELECT (SELECT COUNT(*) FROM looked_at) AS looked, last.created_at, last.id
+    FROM (SELECT 1) AS always
+    LEFT JOIN (SELECT created_at, id FROM looked_at ORDER BY created_at, id LIMIT 1) AS last ON true
+)
+SELECT ends.looked, ends.created_at, ends.id,
+    page.id, page.event_type, page.tenant, page.external_id, page.created_at
+FROM ends LEFT JOIN page ON true
+ORDER BY page.created_at DESC, page.id DESC;
+
+-- name: read_event :one
+SELECT id, event_type, tenant, external_id, created_at, payload FROM events
+WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant);
+
+-- name: list_deliveries :many
+WITH looked_at AS (
+    SELECT id, event_id, subscription_id, status, attempt_count, next_attempt_at,
+        final_error_code, requeued_from, created_at, updated_at, bucket
+    FROM webhook_delivery_sagas
+    WHERE id < :before_id
+      AND (:event_id IS NULL OR event_id = :event_id)
+      AND (:status IS NULL OR status = :status)
+    ORDER BY id DESC LIMIT :look
+), page AS (
+    SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
+        g.final_error_code, g.requeued_from, g.created_at, g.updated_at
+    FROM looked_at g
+    JOIN subscriptions s ON s.id = g.subscription_id
+    WHERE (:tenant IS NULL OR s.tenant = :tenant)
+      AND (:subscription_id IS NULL OR g.subscription_id = :subscription_id)
+      AND (:event_type IS NULL OR EXISTS (
+          SELECT 1 FROM events e
+          WHERE e.id = g.event_id AND e.bucket = g.bucket AND e.event_type = :event_type))
+      AND (:created_from IS NULL OR g.created_at >= :created_from)
+      AND (:created_until IS NULL OR g.created_at < :created_until)
+    ORDER BY g.id DESC LIMIT :count
+), ends AS (
+    SELECT COUNT(*) AS looked, MIN(id) AS id FROM looked_at
+)
+SELECT ends.looked, ends.id,
+    page.id, page.event_id, page.subscription_id, page.status, page.attempt_count,
+    page.next_attempt_at, page.final_error_code, NULLIF(page.requeued_from, 0), page.created_at,
+    page.updated_at
+FROM ends LEFT JOIN page ON true
+ORDER BY page.id DESC;
+
+-- name: read_delivery :one
+SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
+    g.final_error_code, NULLIF(g.requeued_from, 0), g.created_at, g.updated_at
+FROM webhook_delivery_sagas g
+JOIN subscriptions s ON s.id = g.subscription_id
+WHERE g.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
+
+-- name: read_attempts :many
+SELECT id, status, attempt_at, started_at, finished_at, response_status, error_code, retry_after,
+    response_excerpt, worker_id, lease_resets
+FROM webhook_delivery_jobs WHERE saga_id = :saga_id
+ORDER BY attempt_at LIMIT :count;
+
+-- name: list_dead_letters :many
+WITH looked_at AS (
+    SELECT id, saga_id, event_id, subscription_id, final_error_code, failed_at, bucket
+    FROM dead_letters WHERE id < :before_id
+    ORDER BY id DESC LIMIT :look
+), page AS (
+    SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.failed_at,
+        n.id AS requeued_as
+    FROM looked_at d
+    JOIN subscriptions s ON s.id = d.subscription_id
+    LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
+        AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id
+        AND n.bucket = d.bucket
+    WHERE (:tenant IS NULL OR s.tenant = :tenant)
+      AND (:subscription_id IS NULL OR d.subscription_id = :subscription_id)
+      AND (:event_type IS NULL OR EXISTS (
+          SELECT 1 FROM events e
+          WHERE e.id = d.event_id AND e.bucket = d.bucket AND e.event_type = :event_type))
+      AND (:error_code IS NULL OR d.final_error_code = :error_code)
+      AND (:failed_from IS NULL OR d.failed_at >= :failed_from)
+      AND (:failed_until IS NULL OR d.failed_at < :failed_until)
+      AND (:requeued IS NULL OR (n.id IS NOT NULL) = :requeued)
+    ORDER BY d.id DESC LIMIT :count
+), ends AS (
+    SELECT COUNT(*) AS looked, MIN(id) AS id FROM looked_at
+)
+SELECT ends.looked, ends.id,
+    page.id, page.saga_id, page.event_id, page.subscription_id, page.final_error_code,
+    page.failed_at, page.requeued_as
+FROM ends LEFT JOIN page ON true
+ORDER BY page.id DESC;
+
+-- name: read_dead_letter :one
+SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.failed_at,
+    n.id AS requeued_as, d.payload_snapshot
+FROM dead_letters d
+JOIN subscriptions s ON s.id = d.subscription_id
+LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
+    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
+WHERE d.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
+
+-- name: list_subscriptions :many
+-- A subscription with its newest verification.
+SELECT s.id, s.tenant, s.event_type, s.callback_url, s.pending_callback_url, s.active, s.verified,
+    s.eligible_from, s.max_attempts, s.base_delay_seconds, s.request_timeout_seconds,
+    s.concurrency_cap, s.rate_limit_per_second, s.description, s.created_at, s.updated_at,
+    v.id, v.callback_url, v.attempts, v.last_result, v.last_reason, v.created_at,
+    v.last_attempt_at, v.expires_at, v.verified_at
+FROM subscriptions s
+LEFT JOIN subscription_verifications v ON v.id = (
+    SELECT MAX(x.id) FROM subscription_verifications x WHERE x.subscription_id = s.id
+)
+WHERE s.id < :before_id
+  AND (:id IS NULL OR s.id = :id)
+  AND (:tenant IS NULL OR s.tenant = :tenant)
+  AND (:event_type IS NULL OR s.event_type = :event_type)
+  AND (:active IS NULL OR s.active = :active)
+  AND (:verified IS NULL OR s.verified = :verified)
+ORDER BY s.id DESC LIMIT :count;
+
+-- name: list_api_keys :many
+SELECT id, name, scopes, tenant, created_at, last_used_at, revoked_at
+FROM api_keys
+WHERE id < :before_id AND (:tenant IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :count;
+
+-- name: backlog :many
+-- What waits at each stage and for how long. Only open rows are in these indexes, and no more than
+-- :most of them are counted.
+SELECT 'events' AS stage, 'unrouted' AS state, COUNT(*) AS waiting,
+    TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1e6 AS oldest_seconds
+FROM (
+    SELECT e.created_at FROM router_cursor c
+    JOIN events e ON e.bucket = c.bucket AND e.id > c.read_until_id
+    LIMIT :most
+) AS unrouted
+UNION ALL
+SELECT 'sagas', 'Pending', COUNT(*),
+    TIMESTAMPDIFF(MICROSECOND, MIN(next_attempt_at), UTC_TIMESTAMP(6)) / 1e6
+FROM (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE status = 'Pending' ORDER BY next_attempt_at LIMIT :most
+) AS pending
+UNION ALL
+SELECT 'sagas', 'InProgress', COUNT(*),
+    TIMESTAMPDIFF(MICROSECOND, MIN(next_attempt_at), UTC_TIMESTAMP(6)) / 1e6
+FROM (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE status = 'InProgress' ORDER BY next_attempt_at LIMIT :most
+) AS in_progress
+UNION ALL
+SELECT 'sagas', 'PendingRetry', COUNT(*),
+    TIMESTAMPDIFF(MICROSECOND, MIN(next_attempt_at), UTC_TIMESTAMP(6)) / 1e6
+FROM (
+    SELECT next_attempt_at FROM webhook_delivery_sagas
+    WHERE status = 'PendingRetry' ORDER BY next_attempt_at LIMIT :most
+) AS pending_retry
+UNION ALL
+SELECT 'jobs', 'Pending', COUNT(*),
+    TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1e6
+FROM (
+    SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Pending' LIMIT :most
+) AS waiting_jobs
+UNION ALL
+SELECT 'jobs', 'Leased', COUNT(*),
+    TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1e6
+FROM (
+    SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Leased' LIMIT :most
+) AS leased_jobs;

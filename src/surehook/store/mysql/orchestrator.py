@@ -1,0 +1,270 @@
+"""The orchestrator's statements on MySQL. Reads sagas, jobs, limits; writes sagas or jobs.
+
+There is no RETURNING and no LATERAL here: rows are locked and read, decided upon in Python (by the
+same decide() that the set-based SQL of the other engine is tested against), and then written, in
+one short transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain, zip_longest
+
+from surehook.records import AppliedResult, JobId, PickedSaga
+from surehook.retry import Policy
+from surehook.states import (
+    SAGA_WAITING,
+    Attempt,
+    Change,
+    JobResult,
+    JobStatus,
+    SagaStatus,
+    decide,
+)
+from surehook.store.database import Row
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
+from surehook.store.mysql.values import Rows, Table
+from surehook.store.orchestrator import OrchestratorStore
+
+TICK = timedelta(microseconds=1)
+
+
+@dataclass(slots=True)
+class _Room:
+    """How many jobs a subscription may get now, and what its rate limit has left."""
+
+    places: int
+    rate: float | None = None
+    tokens: float = 0.0
+
+
+class MysqlOrchestratorStore(OrchestratorStore):
+    _database: MysqlDatabase
+
+    async def next_due(self, bucket: int) -> float | None:
+        row = await self._database.one("next_due", bucket=bucket)
+        return None if row is None or row[0] is None else float(row[0])
+
+    # ── Create ────────────────────────────────────────────────────────────────────────────────
+
+    async def create_jobs(
+        self, bucket: int, shares: dict[int, int], cap: int, limited: set[int]
+    ) -> list[PickedSaga]:
+        await self._ensure(shares)
+
+        async def work(session: MysqlSession) -> list[PickedSaga]:
+            rooms = await _rooms(session, shares, cap)
+            due = await _due_sagas(session, bucket, rooms)
+            if not due:
+                return []
+            there = await session.all(
+                "jobs_there", bucket=bucket, saga_ids=[saga.saga_id for saga in due]
+            )
+            known = {(row[0], row[1]) for row in there}
+            missing = [saga for saga in due if (saga.saga_id, saga.attempt_at) not in known]
+            created = await _insert_jobs(session, bucket, missing)
+            await _spend(session, rooms, created)
+            return created + [saga for saga in due if (saga.saga_id, saga.attempt_at) in known]
+
+        return await self._database.in_transaction(work)
+
+    async def _ensure(self, shares: Iterable[int]) -> None:
+        """Every subscription has its row, before anyone locks it."""
+        new = set(shares) - self._ensured
+        if not new:
+            return
+
+        async def work(session: MysqlSession) -> None:
+            rows = await session.all("known_subscriptions", subscription_ids=sorted(new))
+            missing = sorted(new - {row[0] for row in rows})
+            if missing:
+                await session.write("ensure_subscriptions", given=Rows((one,) for one in missing))
+
+        await self._database.run(work)
+        self._ensured |= new
+
+    async def start_sagas(self, bucket: int, picked: Sequence[PickedSaga]) -> None:
+        ordered = sorted(picked, key=lambda saga: saga.saga_id)
+        await self._database.write(
+            "start_sagas",
+            bucket=bucket,
+            saga_ids=[saga.saga_id for saga in ordered],
+            given=Rows((saga.saga_id, saga.attempt_at) for saga in ordered),
+        )
+
+    # ── Apply ─────────────────────────────────────────────────────────────────────────────────
+
+    async def apply_results(
+        self, bucket: int, saga_ids: Sequence[int], policy: Policy, permanent: Sequence[str]
+    ) -> list[AppliedResult]:
+        async def work(session: MysqlSession) -> list[AppliedResult]:
+            sagas = await session.all("lock_in_progress", bucket=bucket, saga_ids=sorted(saga_ids))
+            if not sagas:
+                return []
+            rows = await session.all(
+                "job_results", bucket=bucket, saga_ids=[saga[0] for saga in sagas]
+            )
+            jobs = {(row[0], row[1]): row for row in rows}
+            applied = [
+                _applied(saga, job, policy, permanent)
+                for saga in sagas
+                if (job := jobs.get((saga[0], saga[3]))) is not None
+            ]
+            await _write_results(session, bucket, applied)
+            return [result for result, _ in applied]
+
+        return await self._database.in_transaction(work)
+
+
+# ── Creating ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def _rooms(session: MysqlSession, shares: dict[int, int], cap: int) -> dict[int, _Room]:
+    """Lock the subscriptions' rows; how much room is in each that nobody else holds."""
+    rows = await session.all("lock_subscriptions", subscription_ids=sorted(shares))
+    held = {row[0]: row for row in rows}
+    if not held:
+        return {}
+    limits = await session.all("limits", subscription_ids=list(held))
+    rows = await session.all("open_jobs", subscription_ids=list(held))
+    open_jobs: dict[int, int] = {row[0]: row[1] for row in rows}
+    rooms = {}
+    for subscription_id, own_cap, rate in limits:
+        free = (own_cap or cap) - open_jobs.get(subscription_id, 0)
+        room = _Room(min(shares[subscription_id], free))
+        if rate is not None:
+            _, tokens, seconds = held[subscription_id]
+            room.rate = rate
+            room.tokens = min(max(rate, 1.0), tokens + rate * float(seconds))
+            room.places = min(room.places, int(room.tokens))
+        rooms[subscription_id] = room
+    return rooms
+
+
+async def _due_sagas(
+    session: MysqlSession, bucket: int, rooms: dict[int, _Room]
+) -> list[PickedSaga]:
+    """Per subscription first attempts and retries take turns."""
+    wanted = [(number, room.places) for number, room in rooms.items() if room.places > 0]
+    rows = await session.union(
+        "due_sagas",
+        [
+            {"bucket": bucket, "waiting": status, "subscription_id": number, "count": places}
+            for number, places in wanted
+            for status in SAGA_WAITING
+        ],
+    )
+    waiting: dict[int, dict[str, list[PickedSaga]]] = {}
+    for saga_id, attempt_at, event_id, subscription_id, status in rows:
+        saga = PickedSaga(saga_id, attempt_at, event_id, subscription_id, None)
+        waiting.setdefault(subscription_id, {}).setdefault(status, []).append(saga)
+    due: list[PickedSaga] = []
+    for subscription_id, by_status in waiting.items():
+        turns = chain.from_iterable(zip_longest(*by_status.values()))
+        due += [saga for saga in turns if saga is not None][: rooms[subscription_id].places]
+    return sorted(due, key=lambda saga: saga.saga_id)
+
+
+async def _insert_jobs(
+    session: MysqlSession, bucket: int, sagas: Sequence[PickedSaga]
+) -> list[PickedSaga]:
+    if not sagas:
+        return []
+    written = await session.write(
+        "create_jobs",
+        given=Rows(
+            (saga.saga_id, saga.attempt_at, saga.event_id, saga.subscription_id, bucket)
+            for saga in sagas
+        ),
+    )
+    return [
+        PickedSaga(
+            saga.saga_id, saga.attempt_at, saga.event_id, saga.subscription_id, JobId(job_id)
+        )
+        for saga, job_id in zip(sagas, written.ids(), strict=True)
+    ]
+
+
+async def _spend(
+    session: MysqlSession, rooms: dict[int, _Room], created: Iterable[PickedSaga]
+) -> None:
+    spent = Counter(saga.subscription_id for saga in created)
+    for subscription_id, count in sorted(spent.items()):
+        room = rooms[subscription_id]
+        if room.rate is not None:
+            await session.write(
+                "spend_rate", subscription_id=subscription_id, rate_tokens=room.tokens - count
+            )
+
+
+# ── Applying ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _applied(
+    saga: Row, job: Row, policy: Policy, permanent: Sequence[str]
+) -> tuple[AppliedResult, datetime]:
+    """What becomes of a saga by its job, and the attempt that it had."""
+    saga_id, event_id, attempt_count, attempt_at, now = saga
+    _, _, job_id, status, error_code, retry_after, max_attempts, base_delay = job
+    own = policy
+    if base_delay is not None or max_attempts is not None:
+        own = Policy(
+            max_attempts or policy.max_attempts,
+            base_delay or policy.base_delay_seconds,
+            policy.max_delay_seconds,
+        )
+    result = JobResult(JobStatus(status), error_code, error_code in permanent, retry_after)
+    change = decide(Attempt(SagaStatus.IN_PROGRESS, attempt_count), result, own)
+    assert change is not None
+    applied = AppliedResult(
+        saga_id,
+        event_id,
+        job_id,
+        change.target,
+        change.attempt_count,
+        error_code,
+        _next_attempt_at(change, attempt_at, now),
+    )
+    return applied, attempt_at
+
+
+def _next_attempt_at(change: Change, attempt_at: datetime, now: datetime) -> datetime:
+    if change.target is not SagaStatus.PENDING_RETRY:
+        return attempt_at
+    return max(attempt_at + TICK, now + timedelta(seconds=change.delay_seconds))
+
+
+async def _write_results(
+    session: MysqlSession, bucket: int, applied: Sequence[tuple[AppliedResult, datetime]]
+) -> None:
+    completed = [
+        (result.saga_id, attempt_at)
+        for result, attempt_at in applied
+        if result.status is SagaStatus.COMPLETED
+    ]
+    if completed:
+        await session.write(
+            "complete_sagas",
+            bucket=bucket,
+            saga_ids=[saga_id for saga_id, _ in completed],
+            given=Rows(completed),
+        )
+    failed = [pair for pair in applied if pair[0].status is not SagaStatus.COMPLETED]
+    if failed:
+        await session.write(
+            "fail_sagas",
+            bucket=bucket,
+            given=Table(
+                (
+                    result.saga_id,
+                    attempt_at,
+                    result.status,
+                    result.error_code,
+                    result.next_attempt_at,
+                )
+                for result, attempt_at in failed
+            ),
+        )

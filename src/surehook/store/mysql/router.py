@@ -1,0 +1,198 @@
+"""The router's statements on MySQL. Reads events and subscriptions; writes sagas, cursor, gaps.
+
+The cursor is the highest id that was read. Ids below it that were not there are kept as gaps
+(ranges) until something appears in them, or until they are proved dead: nobody's open transaction
+has a row there, and for longer than any statement may take nothing has come. Nobody waits for
+anybody's open transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from surehook.observe import crashpoints
+from surehook.records import RoutedSaga, SagaId
+from surehook.store.database import LockHeld
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
+from surehook.store.mysql.values import Ranges, Rows
+from surehook.store.router import RouterStore
+
+# An id is given out and its row is written within one statement. Other people's may take longer
+# than ours are allowed to, so this many times as long.
+STATEMENTS = 2.0
+# So many gaps are looked at in each step, the newest ones; all of them once a second.
+GAPS_PER_STEP = 500
+GAPS_MAX = 100_000
+PROBES_PER_STEP = 200
+PROBE_SECONDS = 1.0
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Ids from first to last that were not there when later ones were."""
+
+    first: int
+    last: int
+    age_seconds: float = 0.0
+
+
+def holes(after_id: int, present: Iterable[int]) -> list[Range]:
+    """The ranges between after_id and the highest present id that hold none of them."""
+    found = []
+    expected = after_id + 1
+    for number in present:
+        if number > expected:
+            found.append((expected, number - 1))
+        expected = number + 1
+    return found
+
+
+def without(gap: Range, filled: Iterable[int]) -> list[Range]:
+    """What is left of a gap when these of its ids have appeared."""
+    first, last = gap
+    return [*holes(first - 1, [*filled, last + 1])]
+
+
+class MysqlRouterStore(RouterStore):
+    _database: MysqlDatabase
+
+    def __init__(self, database: MysqlDatabase) -> None:
+        super().__init__(database)
+        self._probe_due: dict[int, float] = {}
+
+    async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
+        async def work(session: MysqlSession) -> tuple[list[RoutedSaga], bool] | None:
+            row = await session.one("lock_cursor", bucket=bucket)
+            if row is None:
+                return None
+            after_id: int = row[0]
+            probe = self._is_time_to_probe(bucket)
+            late, late_left = await self._late(session, bucket, after_id, probe, count)
+            rows = await session.all(
+                "new_events", bucket=bucket, after_id=after_id, count=count - len(late)
+            )
+            new = [row[0] for row in rows]
+            sagas = await _insert(session, bucket, late + new)
+            if new:
+                await self._remember(session, bucket, after_id, new)
+            if probe:
+                await self._bury(session, bucket)
+            return sagas, late_left or len(late) + len(new) >= count
+
+        result = await self._database.in_transaction(work)
+        await crashpoints.here("router.after_commit")
+        if result is None and await self._database.one("cursor_exists", bucket=bucket) is None:
+            await self._database.write("create_cursor", bucket=bucket)
+        return result
+
+    def _is_time_to_probe(self, bucket: int) -> bool:
+        now = time.monotonic()
+        if now < self._probe_due.get(bucket, 0.0):
+            return False
+        self._probe_due[bucket] = now + PROBE_SECONDS
+        return True
+
+    async def _late(
+        self, session: MysqlSession, bucket: int, after_id: int, everything: bool, count: int
+    ) -> tuple[list[int], bool]:
+        """Events of this bucket that appeared in gaps, which are narrowed by them."""
+        most = GAPS_MAX if everything else GAPS_PER_STEP
+        gaps = [Gap(*row) for row in await session.all("read_gaps", bucket=bucket, count=most)]
+        ahead = [gap.first for gap in gaps if gap.first > after_id]
+        if ahead:  # the cursor was wound back: what lies before it is read anew
+            await session.write("drop_gaps", bucket=bucket, first_ids=ahead)
+            gaps = [gap for gap in gaps if gap.first <= after_id]
+        if not gaps:
+            return [], False
+        rows = await session.all(
+            "late_events", ranges=Ranges((gap.first, gap.last) for gap in gaps), count=count
+        )
+        if rows:
+            await self._narrow(session, bucket, gaps, [row[0] for row in rows])
+        return [row[0] for row in rows if row[1] == bucket], len(rows) == count
+
+    async def _narrow(
+        self, session: MysqlSession, bucket: int, gaps: Iterable[Gap], filled: Sequence[int]
+    ) -> None:
+        now = await _now(session)
+        touched: list[Gap] = []
+        left: list[Range] = []
+        for gap in gaps:
+            inside = filled[bisect_left(filled, gap.first) : bisect_right(filled, gap.last)]
+            if inside:
+                touched.append(gap)
+                left += without((gap.first, gap.last), inside)
+        await session.write("drop_gaps", bucket=bucket, first_ids=[gap.first for gap in touched])
+        await _add(session, bucket, left, now)
+
+    async def _remember(
+        self, session: MysqlSession, bucket: int, after_id: int, new: Sequence[int]
+    ) -> None:
+        """The cursor comes last; what was not there below it is kept."""
+        present: Iterable[int] = new
+        if self._database.buckets > 1:
+            rows = await session.all(
+                "events_elsewhere", bucket=bucket, after_id=after_id, until_id=new[-1]
+            )
+            present = sorted([*new, *(row[0] for row in rows)])
+        found = holes(after_id, present)
+        if found:
+            await _add(session, bucket, found, await _now(session))
+        await session.write("save_cursor", bucket=bucket, read_until_id=new[-1])
+
+    async def _bury(self, session: MysqlSession, bucket: int) -> None:
+        """Forget gaps that nothing will fill."""
+        limit = STATEMENTS * self._database.statement_seconds
+        rows = await session.all("read_gaps", bucket=bucket, count=GAPS_MAX)
+        old = [gap for row in rows if (gap := Gap(*row)).age_seconds > limit]
+        dead = [gap for gap in old[-PROBES_PER_STEP:] if await _is_empty(session, gap)]
+        if dead:
+            await session.write("drop_gaps", bucket=bucket, first_ids=[gap.first for gap in dead])
+
+
+async def _is_empty(session: MysqlSession, gap: Gap) -> bool:
+    name = "probe_mariadb" if session.mariadb else "probe_mysql"
+    try:
+        return not await session.all(name, first_id=gap.first, last_id=gap.last)
+    except LockHeld:
+        return False
+
+
+async def _now(session: MysqlSession) -> datetime:
+    row = await session.one("now")
+    assert row is not None
+    now: datetime = row[0]
+    return now
+
+
+async def _add(
+    session: MysqlSession, bucket: int, ranges: Sequence[Range], noticed_at: datetime
+) -> None:
+    if ranges:
+        await session.write(
+            "add_gaps", given=Rows((bucket, first, last, noticed_at) for first, last in ranges)
+        )
+
+
+async def _insert(session: MysqlSession, bucket: int, ids: list[int]) -> list[RoutedSaga]:
+    if not ids:
+        return []
+    await crashpoints.here("router.before_insert")
+    pairs = await session.all("matches", bucket=bucket, event_ids=ids)
+    sagas: list[RoutedSaga] = []
+    if pairs:
+        written = await session.write(
+            "route", given=Rows((event_id, number, bucket) for event_id, number in pairs)
+        )
+        sagas = [
+            RoutedSaga(SagaId(saga_id), event_id, number)
+            for saga_id, (event_id, number) in zip(written.ids(), pairs, strict=True)
+        ]
+    await crashpoints.here("router.after_insert")
+    return sagas

@@ -1,0 +1,69 @@
+"""The subscription API's statements on MySQL. Writes subscriptions and their secrets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from surehook.records import SubscriptionId
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
+from surehook.store.subscriptions import Settings, SubscriptionStore
+
+
+class MysqlSubscriptionStore(SubscriptionStore):
+    _database: MysqlDatabase
+
+    async def create(
+        self,
+        tenant: str,
+        settings: Settings,
+        custom_headers: str | None,
+        secrets: dict[str, str],
+        idempotency_key: str | None,
+    ) -> tuple[SubscriptionId, bool]:
+        """A key that appears meanwhile refuses the INSERT: looked for again, and found."""
+
+        async def work(session: MysqlSession) -> tuple[SubscriptionId, bool]:
+            if idempotency_key is not None:
+                found = await session.one(
+                    "find_by_key", tenant=tenant, idempotency_key=idempotency_key
+                )
+                if found is not None:
+                    return found[0], False
+            written = await session.write(
+                "create_subscription",
+                tenant=tenant,
+                custom_headers=custom_headers,
+                idempotency_key=idempotency_key,
+                **msgspec.structs.asdict(settings),
+            )
+            made = SubscriptionId(written.first_id)
+            for scheme, sealed in secrets.items():
+                await session.write(
+                    "add_secret", subscription_id=made, scheme=scheme, sealed=sealed
+                )
+            return made, True
+
+        return await self._database.in_transaction(work)
+
+    async def rotate(
+        self, subscription_id: int, scheme: str, sealed: str, overlap_seconds: float
+    ) -> datetime | None:
+        async def work(session: MysqlSession) -> datetime | None:
+            added = await session.write(
+                "add_secret", subscription_id=subscription_id, scheme=scheme, sealed=sealed
+            )
+            row = await session.one("expiry", overlap_microseconds=round(overlap_seconds * 1e6))
+            assert row is not None
+            expires_at: datetime = row[0]
+            expired = await session.write(
+                "expire_secrets",
+                subscription_id=subscription_id,
+                scheme=scheme,
+                before_id=added.first_id,
+                expires_at=expires_at,
+            )
+            return expires_at if expired.rows else None
+
+        return await self._database.in_transaction(work)

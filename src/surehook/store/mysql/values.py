@@ -1,0 +1,99 @@
+"""How Python values are written into a MySQL statement. Pure.
+
+The driver sends text, so a value becomes a literal here, in one pass over the statement: what
+stands inside a value is never looked at again. A list is what follows IN; the classes below are
+for the other places where many values stand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from surehook.errors import Bug
+from surehook.store.statements import Statement
+
+Escape = Callable[[str], str]  # a text → a quoted literal, as the session's SQL mode wants it
+
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+
+
+class Rows:
+    """(1, 'a'), (2, 'b'): what follows VALUES, or stands inside IN ( … )."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Iterable[Sequence[object]]) -> None:
+        self.rows = list(rows)
+
+
+class Table:
+    """Rows as one JSON text, for JSON_TABLE."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Iterable[Sequence[object]]) -> None:
+        self.rows = list(rows)
+
+
+class Ranges:
+    """id BETWEEN 1 AND 5 OR id BETWEEN 9 AND 9: a condition on `id`."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self.ranges = list(ranges)
+
+
+def moment(value: datetime) -> str:
+    """As DATETIME(6) keeps it: UTC, without saying so."""
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+def literal(value: object, escape: Escape) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "1" if value else "0"
+        case str():  # enums too
+            return escape(str(value))
+        case int():
+            return str(int(value))
+        case float():
+            return repr(value)
+        case datetime():
+            return f"'{moment(value)}'"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case Rows():
+            return ",".join(_in_brackets(row, escape) for row in value.rows)
+        case Table():
+            return escape(json.dumps([[_plain(item) for item in row] for row in value.rows]))
+        case Ranges():
+            pairs = (f"id BETWEEN {int(a)} AND {int(b)}" for a, b in value.ranges)
+            return f"({' OR '.join(pairs) or 'FALSE'})"
+        case list() | tuple() | set():
+            return _in_brackets(value, escape) if value else "(NULL)"
+    raise Bug(f"There is no MySQL literal for a {type(value).__name__}.")
+
+
+def _in_brackets(values: Iterable[object], escape: Escape) -> str:
+    return f"({','.join([literal(value, escape) for value in values])})"
+
+
+def _plain(value: object) -> object:
+    return moment(value) if isinstance(value, datetime) else value
+
+
+def pieces(statement: Statement) -> list[str]:
+    """The statement's text and the names of its parameters, in turn."""
+    return _PARAMETER.split(statement.text)
+
+
+def rendered(parts: Sequence[str], values: dict[str, object], escape: Escape) -> str:
+    """The statement with its values in place."""
+    literals = {name: literal(value, escape) for name, value in values.items()}
+    return "".join(literals[part] if number % 2 else part for number, part in enumerate(parts))

@@ -1,0 +1,94 @@
+-- Verifier: INSERT and UPDATE verifications, UPDATE subscriptions (verified and the two URLs).
+
+-- name: request_verification :none
+-- Bound to the URL that is to be proved and to the newest shared secret.
+INSERT INTO subscription_verifications
+    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
+SELECT s.id, COALESCE(s.pending_callback_url, s.callback_url), (
+        SELECT MAX(x.id) FROM subscription_secrets x
+        WHERE x.subscription_id = s.id AND x.scheme = 'v1'
+          AND (x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6))),
+    :challenge, :code, UTC_TIMESTAMP(6) + INTERVAL :lifetime_microseconds MICROSECOND
+FROM subscriptions s
+WHERE s.id = :subscription_id AND (:tenant IS NULL OR s.tenant = :tenant);
+
+-- name: next_verification :one
+-- The next challenge to send; two verifiers never take the same.
+SELECT id, subscription_id, callback_url, secret_id, challenge, code
+FROM subscription_verifications
+WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > UTC_TIMESTAMP(6)
+  AND (last_attempt_at IS NULL
+       OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_microseconds MICROSECOND)
+ORDER BY id LIMIT 1
+FOR UPDATE SKIP LOCKED;
+
+-- name: take_verification :none
+-- Taken by counting its attempt.
+UPDATE subscription_verifications
+SET attempts = attempts + 1, last_attempt_at = UTC_TIMESTAMP(6), last_result = 'sending',
+    last_reason = NULL
+WHERE id = :id;
+
+-- name: secret_of :one
+SELECT sealed, UTC_TIMESTAMP(6) FROM subscription_secrets WHERE id = :secret_id;
+
+-- name: report_verification :none
+UPDATE subscription_verifications
+SET last_result = :result, last_reason = :reason
+WHERE id = :id AND verified_at IS NULL;
+
+-- name: verify_subscription :none
+-- Only if URL and secret are still those that were challenged. A staged URL moves in by the same
+-- statement, so that nothing stops meanwhile. (verified = 2 is how the trigger knows that the
+-- writer may; it keeps 1.)
+UPDATE subscriptions s
+JOIN subscription_verifications v ON v.subscription_id = s.id
+SET s.verified = 2, s.callback_url = v.callback_url, s.pending_callback_url = NULL
+WHERE v.id = :id AND v.verified_at IS NULL AND v.expires_at > UTC_TIMESTAMP(6)
+  AND v.callback_url = COALESCE(s.pending_callback_url, s.callback_url)
+  AND v.secret_id = (
+      SELECT MAX(x.id) FROM subscription_secrets x
+      WHERE x.subscription_id = s.id AND x.scheme = 'v1'
+        AND (x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6)));
+
+-- name: mark_verified :none
+UPDATE subscription_verifications
+SET verified_at = UTC_TIMESTAMP(6), last_result = :result, last_reason = NULL
+WHERE id = :id;
+
+-- name: open_verification :one
+-- The newest one that still waits for its code.
+SELECT v.id, v.code, v.code_tries FROM subscription_verifications v
+JOIN subscriptions s ON s.id = v.subscription_id
+WHERE v.subscription_id = :subscription_id AND (:tenant IS NULL OR s.tenant = :tenant)
+  AND v.verified_at IS NULL AND v.expires_at > UTC_TIMESTAMP(6)
+ORDER BY v.id DESC LIMIT 1;
+
+-- name: lock_verification :one
+SELECT code_tries FROM subscription_verifications WHERE id = :id FOR UPDATE;
+
+-- name: count_code_try :none
+UPDATE subscription_verifications SET code_tries = code_tries + 1 WHERE id = :id;
+
+-- name: read_verification :one
+SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, created_at,
+    last_attempt_at, expires_at, verified_at
+FROM subscription_verifications WHERE id = :id;
+
+-- name: sealed_headers :many
+-- Their names are shown to the owner, their values to nobody.
+SELECT id, custom_headers FROM subscriptions
+WHERE id IN :subscription_ids AND custom_headers IS NOT NULL;
+
+-- name: trial_target :one
+-- What a test event needs: where to, and how long it may take.
+SELECT COALESCE(pending_callback_url, callback_url), event_type, request_timeout_seconds,
+    custom_headers, UTC_TIMESTAMP(6)
+FROM subscriptions
+WHERE id = :subscription_id AND (:tenant IS NULL OR tenant = :tenant);
+
+-- name: trial_secrets :many
+SELECT sealed FROM subscription_secrets
+WHERE subscription_id = :subscription_id
+  AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
+ORDER BY id DESC;

@@ -1,0 +1,148 @@
+"""The worker's statements on MySQL. Reads jobs, events, subscriptions; writes jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surehook.records import JobId, JobReport, LeasedJob, SagaId
+from surehook.store.database import Row
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
+from surehook.store.mysql.values import Table
+from surehook.store.worker import WorkerStore
+
+
+class MysqlWorkerStore(WorkerStore):
+    _database: MysqlDatabase
+
+    async def lease_jobs(
+        self, bucket: int, count: int, payload_bytes: int, lease_seconds: float, lease_token: int
+    ) -> list[LeasedJob]:
+        async def work(session: MysqlSession) -> list[LeasedJob]:
+            picked = await session.all("pick_jobs", bucket=bucket, count=count)
+            fitting = await _fitting(session, bucket, picked, payload_bytes)
+            return await self._lease(session, bucket, fitting, lease_seconds, lease_token)
+
+        return await self._database.in_transaction(work)
+
+    async def lease_suspect_job(
+        self, bucket: int, lease_seconds: float, lease_token: int
+    ) -> list[LeasedJob]:
+        async def work(session: MysqlSession) -> list[LeasedJob]:
+            picked = await session.all("pick_suspect_job", bucket=bucket)
+            return await self._lease(session, bucket, picked, lease_seconds, lease_token)
+
+        return await self._database.in_transaction(work)
+
+    async def _lease(
+        self,
+        session: MysqlSession,
+        bucket: int,
+        picked: Sequence[Row],
+        lease_seconds: float,
+        lease_token: int,
+    ) -> list[LeasedJob]:
+        """Of rows that this transaction holds."""
+        if not picked:
+            return []
+        times = await session.one("lease_times", lease_microseconds=round(lease_seconds * 1e6))
+        assert times is not None
+        leased_at, lease_until = times
+        await session.write(
+            "lease_jobs",
+            bucket=bucket,
+            job_ids=[row[0] for row in picked],
+            lease_token=lease_token,
+            worker_id=self._worker_id,
+            leased_at=leased_at,
+            lease_until=lease_until,
+        )
+        event_ids = sorted({row[2] for row in picked})
+        rows = await session.all("read_events", bucket=bucket, event_ids=event_ids)
+        events = {row[0]: row for row in rows}
+        rows = await session.all("read_targets", subscription_ids=sorted({r[3] for r in picked}))
+        targets = {row[0]: row for row in rows}
+        leased = []
+        for job_id, saga_id, event_id, subscription_id, resets in picked:
+            _, event_type, payload, age = events[event_id]
+            _, url, deliverable, timeout, headers = targets[subscription_id]
+            leased.append(
+                LeasedJob(
+                    job_id,
+                    saga_id,
+                    event_id,
+                    subscription_id,
+                    resets,
+                    leased_at,
+                    lease_until,
+                    event_type,
+                    payload,
+                    url,
+                    bool(deliverable),
+                    timeout,
+                    headers,
+                    float(age),
+                )
+            )
+        return leased
+
+    async def finish_jobs(
+        self, bucket: int, reports: Sequence[JobReport]
+    ) -> list[tuple[JobId, SagaId]]:
+        ordered = sorted(reports, key=lambda report: report.job_id)
+        await self._database.write(
+            "finish_jobs",
+            bucket=bucket,
+            worker_id=self._worker_id,
+            given=Table(
+                (
+                    report.job_id,
+                    report.status,
+                    report.response_status,
+                    report.error_code,
+                    report.retry_after,
+                    report.response_excerpt,
+                    report.lease_token,
+                )
+                for report in ordered
+            ),
+        )
+        rows = await self._database.all(
+            "finished_jobs",
+            bucket=bucket,
+            job_ids=[report.job_id for report in ordered],
+            worker_id=self._worker_id,
+        )
+        wanted = {report.job_id: report.status for report in ordered}
+        return [(row[0], row[1]) for row in rows if wanted[row[0]] == row[2]]
+
+    async def give_back_jobs(self, bucket: int, leases: Sequence[tuple[JobId, int]]) -> list[JobId]:
+        tokens = dict(leases)
+
+        async def work(session: MysqlSession) -> list[JobId]:
+            rows = await session.all("held_jobs", bucket=bucket, job_ids=sorted(tokens))
+            mine = [JobId(row[0]) for row in rows if row[1] == tokens[row[0]]]
+            if mine:
+                await session.write("give_back_jobs", bucket=bucket, job_ids=mine)
+            return mine
+
+        return await self._database.in_transaction(work)
+
+
+async def _fitting(
+    session: MysqlSession, bucket: int, picked: Sequence[Row], payload_bytes: int
+) -> Sequence[Row]:
+    """Those whose payloads there is room for, the first always."""
+    if not picked:
+        return picked
+    event_ids = sorted({row[2] for row in picked})
+    sizes: dict[int, int] = {}
+    for event_id, size in await session.all("payload_sizes", bucket=bucket, event_ids=event_ids):
+        sizes[event_id] = size
+    before = 0
+    fitting: list[Row] = []
+    for row in picked:
+        if before >= payload_bytes and fitting:
+            break
+        fitting.append(row)
+        before += sizes[row[2]]
+    return fitting

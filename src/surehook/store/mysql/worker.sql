@@ -1,0 +1,89 @@
+-- Worker: UPDATE jobs (lease and result columns), nothing else.
+
+-- name: pick_jobs :many
+-- As many as there are free slots. Jobs that once outlived their lease are left to
+-- pick_suspect_job.
+SELECT id, saga_id, event_id, subscription_id, lease_resets
+FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
+WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
+ORDER BY lease_until, id LIMIT :count
+FOR UPDATE SKIP LOCKED;
+
+-- name: pick_suspect_job :many
+-- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
+SELECT id, saga_id, event_id, subscription_id, lease_resets
+FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
+WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
+ORDER BY lease_until, id LIMIT 1
+FOR UPDATE SKIP LOCKED;
+
+-- name: payload_sizes :many
+-- Told apart from the payloads: no more of these are read than there is room for.
+SELECT id, LENGTH(payload) FROM events FORCE INDEX (PRIMARY)
+WHERE bucket = :bucket AND id IN :event_ids;
+
+-- name: read_events :many
+SELECT id, event_type, payload,
+    TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) / 1e6 AS age_seconds
+FROM events FORCE INDEX (PRIMARY) WHERE bucket = :bucket AND id IN :event_ids;
+
+-- name: read_targets :many
+SELECT id, callback_url, active AND verified AS deliverable, request_timeout_seconds,
+    custom_headers
+FROM subscriptions WHERE id IN :subscription_ids;
+
+-- name: lease_times :one
+SELECT UTC_TIMESTAMP(6) AS leased_at,
+    UTC_TIMESTAMP(6) + INTERVAL :lease_microseconds MICROSECOND AS lease_until;
+
+-- name: lease_jobs :none
+UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
+SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
+    lease_until = :lease_until, started_at = :leased_at
+WHERE bucket = :bucket AND id IN :job_ids AND status = 'Pending';
+
+-- name: live_secrets :many
+-- Every secret that still signs: during a rotation there are several.
+SELECT subscription_id, sealed FROM subscription_secrets
+WHERE subscription_id IN :subscription_ids
+  AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
+ORDER BY subscription_id, id DESC;
+
+-- name: suspect_waits :one
+SELECT EXISTS (
+    SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
+    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
+) AS waits;
+
+-- name: finish_jobs :none
+-- A failure only by the lease's owner; a success also after the lease was lost, because the
+-- endpoint has it: a second send would be for nothing.
+UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
+    id BIGINT PATH '$[0]', status VARCHAR(20) PATH '$[1]', response_status INT PATH '$[2]',
+    error_code VARCHAR(100) PATH '$[3]', retry_after INT PATH '$[4]',
+    response_excerpt VARCHAR(1000) PATH '$[5]', lease_token BIGINT PATH '$[6]'
+)) AS given
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY)
+    ON j.id = given.id AND j.bucket = :bucket
+SET j.status = given.status, j.response_status = given.response_status,
+    j.error_code = given.error_code, j.retry_after = given.retry_after,
+    j.response_excerpt = given.response_excerpt, j.worker_id = :worker_id,
+    j.finished_at = UTC_TIMESTAMP(6)
+WHERE j.status = 'Leased' AND j.lease_token = given.lease_token
+   OR given.status = 'Completed' AND j.status IN ('Pending', 'Leased');
+
+-- name: finished_jobs :many
+-- Which of these are finished by this worker.
+SELECT id, saga_id, status FROM webhook_delivery_jobs FORCE INDEX (PRIMARY)
+WHERE bucket = :bucket AND id IN :job_ids AND status IN ('Completed', 'Failed')
+  AND worker_id = :worker_id;
+
+-- name: held_jobs :many
+SELECT id, lease_token FROM webhook_delivery_jobs FORCE INDEX (PRIMARY)
+WHERE bucket = :bucket AND id IN :job_ids AND status = 'Leased'
+ORDER BY id FOR UPDATE;
+
+-- name: give_back_jobs :none
+UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
+SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL, started_at = NULL
+WHERE bucket = :bucket AND id IN :job_ids AND status = 'Leased';
