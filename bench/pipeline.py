@@ -48,10 +48,10 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import SIGNING_PLACE, NewEvent
 from surehook.serve import Process
-from surehook.store import open_database
+from surehook.store import open_database, store_of
+from surehook.store.ingest import IngestStore
 from surehook.store.logins import Login, Place
 from surehook.store.postgres.database import connect
-from surehook.store.postgres.ingest import IngestStore
 from surehook.store.postgres.migrate import migrate
 
 HERE = Path(__file__).resolve()
@@ -181,7 +181,7 @@ class Measurement:
     async def _ingest(self, count: int) -> None:
         if self._ingest_database is None:
             self._ingest_database = await open_database(self._config, self._place, "ingest")
-        ingest = Ingest(IngestStore(self._ingest_database), Hints())
+        ingest = Ingest(store_of(IngestStore, self._ingest_database), Hints())
         for first in range(0, count, 1000):
             await ingest.publish_all(
                 [
