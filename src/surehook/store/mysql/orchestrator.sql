@@ -149,7 +149,9 @@ WHERE s.status = 'InProgress' AND s.next_attempt_at = given.attempt_at;
 
 -- name: walk_in_progress :many
 -- One page of the walk that makes a lost hint cost a moment and never a delivery: every saga in
--- progress in order of attempt, each probing its own job by key.
+-- progress in order of attempt, each probing its own job by key. What began in the last moment is
+-- left to its hint: under load that is most of them. (Not what began in the future: clocks are set
+-- back.)
 SELECT s.next_attempt_at, s.id, (
     SELECT j.status IN ('Completed', 'Failed')
     FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
@@ -158,4 +160,6 @@ SELECT s.next_attempt_at, s.id, (
 FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
 WHERE s.bucket = :bucket AND s.status = 'InProgress' AND s.next_attempt_at >= :after_attempt_at
   AND (s.next_attempt_at > :after_attempt_at OR s.id > :after_id)
+  AND s.updated_at NOT BETWEEN
+      UTC_TIMESTAMP(6) - INTERVAL 300000 MICROSECOND AND UTC_TIMESTAMP(6)
 ORDER BY s.next_attempt_at, s.id LIMIT :count;
