@@ -24,6 +24,7 @@ from surehook.store.postgres.database import (
 )
 
 COMPONENTS = [role.component for role in ROLES]
+only_postgres = pytest.mark.only_on("postgres", reason="test_mysql_database.py has its own")
 
 
 async def end_sessions(owner: Any, component: str) -> int:
@@ -50,6 +51,7 @@ async def eventually_answers(database: Database) -> None:
 # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
 
 
+@only_postgres
 @pytest.mark.parametrize("component", COMPONENTS)
 async def test_every_session_has_its_component_s_user_and_settings(
     component: str, configure: Configure, place: Place
@@ -80,6 +82,7 @@ async def test_every_session_has_its_component_s_user_and_settings(
     assert settings["lock_timeout"] == ("1s" if component == "ingest" else "0")
 
 
+@only_postgres
 async def test_a_setting_of_the_role_does_not_win_over_ours(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -88,6 +91,7 @@ async def test_a_setting_of_the_role_does_not_win_over_ours(
     await open_store("cleaner")  # asserts it
 
 
+@only_postgres
 async def test_a_pooler_that_drops_our_settings_is_refused(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +105,7 @@ async def test_a_pooler_that_drops_our_settings_is_refused(
         await open_store("cleaner")
 
 
+@only_postgres
 async def test_settings_survive_the_return_of_a_connection_to_the_pool(
     open_store: OpenStore,
 ) -> None:
@@ -131,6 +136,7 @@ async def test_a_statement_called_with_other_parameters_is_a_bug(
         await cleaner.one("next_expiry", **values)
 
 
+@only_postgres
 @pytest.mark.parametrize("error", [asyncpg.SerializationError, asyncpg.DeadlockDetectedError])
 async def test_work_that_another_transaction_undid_is_done_again(
     open_store: OpenStore, error: type[Exception]
@@ -148,6 +154,7 @@ async def test_work_that_another_transaction_undid_is_done_again(
     assert await cleaner.in_transaction(work) == "done" and tries == 3
 
 
+@only_postgres
 async def test_work_that_is_undone_every_time_is_given_up(open_store: OpenStore) -> None:
     cleaner = await open_store("cleaner")
     tries = 0
@@ -162,6 +169,7 @@ async def test_work_that_is_undone_every_time_is_given_up(open_store: OpenStore)
     assert tries == RETRIES_MAX + 1
 
 
+@only_postgres
 async def test_two_transactions_that_wait_for_each_other_both_succeed(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -197,6 +205,7 @@ async def test_two_transactions_that_wait_for_each_other_both_succeed(
     assert [row[0] for row in rows] == [3, 3]
 
 
+@only_postgres
 async def test_a_statement_that_runs_too_long_is_ended(open_store: OpenStore) -> None:
     cleaner = await open_store("cleaner", {"database.statement_timeout": 1})
 
@@ -211,6 +220,7 @@ async def test_a_statement_that_runs_too_long_is_ended(open_store: OpenStore) ->
 # ── Coming back ───────────────────────────────────────────────────────────────────────────────
 
 
+@only_postgres
 async def test_a_component_comes_back_after_its_sessions_were_ended(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -219,6 +229,7 @@ async def test_a_component_comes_back_after_its_sessions_were_ended(
     await eventually_answers(cleaner)
 
 
+@only_postgres
 async def test_a_session_that_ends_in_the_middle_of_work_is_unreachable_not_a_surprise(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -234,6 +245,7 @@ async def test_a_session_that_ends_in_the_middle_of_work_is_unreachable_not_a_su
     await eventually_answers(cleaner)
 
 
+@only_postgres
 async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -253,6 +265,7 @@ async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
 # ── Not getting in ────────────────────────────────────────────────────────────────────────────
 
 
+@only_postgres
 async def test_another_role_secret_is_refused_with_advice(
     configure: Configure, place: Place
 ) -> None:
@@ -277,6 +290,7 @@ async def test_with_roles_off_every_component_uses_the_main_login(
     assert login(config, place, "worker") == Login("worker", place.url)
 
 
+@only_postgres
 async def test_a_database_without_our_schema_is_refused_and_nothing_stays_open(
     configure: Configure, empty_url: str, place: Place
 ) -> None:
@@ -297,11 +311,6 @@ async def test_a_component_learns_the_number_of_buckets(
     open_store: OpenStore, buckets: int
 ) -> None:
     assert (await open_store("router")).buckets == buckets
-
-
-async def test_mysql_is_refused_in_one_line(configure: Configure) -> None:
-    with pytest.raises(ConfigError, match="MySQL and MariaDB are not supported yet"):
-        await open_database(configure(), Place("mysql://h/d", None), "router")
 
 
 async def test_a_url_that_cannot_be_read_shows_no_piece_of_the_password(
