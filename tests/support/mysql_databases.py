@@ -128,6 +128,10 @@ async def _look(admin: Any, name: str) -> tuple[dict[str, object], list[str]]:
     seen["grants"] = await admin.native(
         f"SELECT * FROM mysql.tables_priv WHERE Db = '{name}' ORDER BY 1, 2, 3, 4"
     )
+    seen["granted columns"] = await admin.native(
+        "SELECT COUNT(*), SUM(CRC32(CONCAT_WS(' ', Host, User, Table_name, Column_name, "
+        f"Column_priv))) FROM mysql.columns_priv WHERE Db = '{name}'"
+    )
     return seen, used
 
 
