@@ -20,6 +20,7 @@ from support.rows import a_subscription
 from support.servers import Server, connected
 from surehook import observe, outbox
 from surehook.config import Config
+from surehook.outbox.statement import values_of
 from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.records import NewEvent
@@ -291,7 +292,7 @@ def test_what_may_not_be_stored_is_refused_before_anything_is_sent(
 
 def test_thirty_levels_and_brackets_in_texts_are_fine() -> None:
     for payload in (b"[" * 30 + b"]" * 30, b'"' + b"[" * 99 + b'\\"{{"', b"[{},{}]" * 1):
-        assert outbox._values("a", payload, "", None)[1] == payload.decode()
+        assert values_of("a", payload, "", None)[1] == payload.decode()
 
 
 @asynccontextmanager
