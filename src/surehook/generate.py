@@ -8,7 +8,7 @@ Writes  store/*/generated/*.sql, config.default.toml, docs/states.md, docs/roles
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -153,6 +153,115 @@ def postgres_grants() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# ── MySQL and MariaDB ─────────────────────────────────────────────────────────────────────────
+#
+# Scripts as their own clients read them; migrate.py splits them at the delimiters.
+
+
+def _move_bits(statuses: type[StrEnum], moves: Iterable[states.Move[states.S]]) -> int:
+    """One bit per pair of statuses, numbered (old - 1) * count + (new - 1); set = permitted.
+
+    An enum column counts from 1 in the order of its values, which is the order of the class.
+    """
+    place = {status: position for position, status in enumerate(statuses)}
+    return sum(1 << place[move.source] * len(place) + place[move.target] for move in moves)
+
+
+def _mysql_guard(
+    name: str,
+    table: str,
+    statuses: type[StrEnum],
+    moves: Iterable[states.Move[states.S]],
+    fixed: Iterable[str],
+) -> str:
+    count = len(statuses)
+    number = f"OLD.status * {count} + NEW.status - {count + 1}"
+    changed = "\n    OR ".join(fixed)
+    return (
+        f"CREATE OR REPLACE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW\n"
+        f"IF ({_move_bits(statuses, moves)} >> ({number})) & 1 = 0\n    OR {changed}\n"
+        "THEN\n"
+        "BEGIN\n"
+        "    DECLARE message VARCHAR(128) DEFAULT CONCAT(\n"
+        f"        '{table} ', OLD.id, ': ', OLD.status, ' to ', NEW.status,\n"
+        "        ' is not a permitted move');\n"
+        "    SIGNAL SQLSTATE 'SH001' SET MESSAGE_TEXT = message;\n"
+        "END;\n"
+        "END IF//"
+    )
+
+
+def _mysql_append_only(table: str, verb: str) -> str:
+    return (
+        f"CREATE OR REPLACE TRIGGER {table}_refuse_{verb.lower()} "
+        f"BEFORE {verb} ON {table} FOR EACH ROW\n"
+        "SIGNAL SQLSTATE 'SH002'\n"
+        f"    SET MESSAGE_TEXT = '{table} is append-only: {verb} is refused'//"
+    )
+
+
+def mysql_guard() -> str:
+    """Triggers that refuse, for everyone, what the state machines do not permit.
+
+    One integer holds all permitted pairs: a bit test costs a third of comparing words.
+    """
+    runs = states.SagaStatus.IN_PROGRESS
+    saga_fixed = [
+        *(f"NEW.{column} <> OLD.{column}" for column in SAGA_IDENTITY),
+        # next_attempt_at names the attempt: it never goes back, and starting keeps it
+        "NEW.next_attempt_at < OLD.next_attempt_at",
+        f"NEW.next_attempt_at <> OLD.next_attempt_at AND NEW.status = '{runs}'",
+    ]
+    job_fixed = [f"NEW.{column} <> OLD.{column}" for column in JOB_IDENTITY]
+    triggers = [
+        _mysql_guard(
+            "guard_saga_moves",
+            "webhook_delivery_sagas",
+            states.SagaStatus,
+            states.SAGA_MOVES,
+            saga_fixed,
+        ),
+        _mysql_guard(
+            "guard_job_moves",
+            "webhook_delivery_jobs",
+            states.JobStatus,
+            states.JOB_MOVES,
+            job_fixed,
+        ),
+        *(
+            _mysql_append_only(table, verb)
+            for table in ("events", "dead_letters")
+            for verb in ("UPDATE", "DELETE")
+        ),
+    ]
+    return "\n\n".join(
+        [f"-- {NOTE.format(source='states.py')}", "DELIMITER //", *triggers, "DELIMITER ;\n"]
+    )
+
+
+def mysql_grants() -> str:
+    """The rights of roles.py; migrate.py takes away whatever else a role has.
+
+    Every role is two accounts: where an anonymous account exists for localhost, it would stand
+    before one that is known for all hosts only.
+    """
+    parts = [f"-- {NOTE.format(source='roles.py')}"]
+    for role in roles.ROLES_ON["mysql"]:
+        accounts = f"'{role.name}'@'localhost', '{role.name}'@'%'"
+        lines = [f"-- {role.component}: {role.purpose}"]
+        for table, columns in roles.TABLES_ON["mysql"].items():
+            for verb in roles.Verb:
+                granted = role.columns(verb, table)
+                if granted:
+                    shown = ", ".join(column for column in columns if column in granted)
+                    lines.append(f"GRANT {verb} ({shown})\n    ON {table} TO {accounts};")
+        lines += [f"GRANT DELETE ON {table} TO {accounts};" for table in role.forgets]
+        if role.component == "outbox":
+            lines.append(f"GRANT EXECUTE ON FUNCTION surehook_bucket TO {accounts};")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
 # ── Pages ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -196,6 +305,23 @@ def _cell(role: roles.Role, verb: roles.Verb) -> str:
     return "<br>".join(lines) or "—"
 
 
+def _roles_elsewhere() -> Iterator[str]:
+    """What roles may do on MySQL and MariaDB that they may not, or not by that name, here."""
+    for here, there in zip(roles.ROLES_ON["postgres"], roles.ROLES_ON["mysql"], strict=True):
+        if here.component == "observer":
+            continue  # reads what there is to read
+        words = []
+        for verb in roles.Verb:
+            for table, columns in roles.TABLES_ON["mysql"].items():
+                more = there.columns(verb, table) - here.columns(verb, table)
+                if more:
+                    shown = ", ".join(column for column in columns if column in more)
+                    words.append(f"{verb} {table} ({shown})")
+        words += [f"DELETE {table}" for table in there.forgets]
+        if words:
+            yield f"- `{there.name}`: {'; '.join(words)}"
+
+
 def roles_page() -> str:
     rows = "\n".join(
         f"| {role.component} | `{role.name}` | {_cell(role, roles.Verb.SELECT)} "
@@ -205,9 +331,17 @@ def roles_page() -> str:
     return (
         f"<!-- {NOTE.format(source='roles.py')} -->\n# Database roles\n\n"
         "Each component logs in as its own role and can do only this. No role may DELETE or "
-        "TRUNCATE anything.\n\n"
+        "TRUNCATE anything (one exception below).\n\n"
         "| component | role | reads | inserts | updates | never |\n|---|---|---|---|---|---|\n"
-        f"{rows}\n"
+        f"{rows}\n\n"
+        "## On MySQL and MariaDB\n\n"
+        "The same, by column too, but for what only one engine has. The router's cursor is made "
+        "of other columns there, and its notes on ids that nobody has committed yet are the only "
+        "rows that any role may delete. Without `ON CONFLICT` it reads a saga's whole key. The "
+        "columns `waiting`, `died_at` and `open_for` stand in for partial indexes. "
+        "`outbox_writer` may also call `surehook_bucket`, which on PostgreSQL everybody may.\n\n"
+        + "\n".join(_roles_elsewhere())
+        + "\n"
     )
 
 
@@ -218,11 +352,13 @@ def _page(source: str, text: str) -> str:
 def generated() -> dict[Path, str]:
     """Every generated file of the repository and what it must contain."""
     repository = PACKAGE.parent.parent
-    sql = PACKAGE / "store" / "postgres" / "generated"
+    postgres, mysql = (PACKAGE / "store" / engine / "generated" for engine in roles.ENGINES)
     return {
-        sql / "enums.sql": postgres_enums(),
-        sql / "guard.sql": postgres_guard(),
-        sql / "grants.sql": postgres_grants(),
+        postgres / "enums.sql": postgres_enums(),
+        postgres / "guard.sql": postgres_guard(),
+        postgres / "grants.sql": postgres_grants(),
+        mysql / "guard.sql": mysql_guard(),
+        mysql / "grants.sql": mysql_grants(),
         repository / "docs" / "states.md": states_page(),
         repository / "docs" / "roles.md": roles_page(),
         repository / "docs" / "reference" / "errors.md": errors_page(),

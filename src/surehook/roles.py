@@ -6,11 +6,13 @@ inside its role, and of the test that logs in as each role and tries everything 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-# Every table and its columns in order. `xid` exists on PostgreSQL only (the router's order).
-TABLES: dict[str, tuple[str, ...]] = {
+ENGINES = ("postgres", "mysql")  # MariaDB counts as mysql
+
+# Every table and its columns in order, as they are on every engine.
+_EVERYWHERE: dict[str, tuple[str, ...]] = {
     "events": (
         "id",
         "event_type",
@@ -19,7 +21,6 @@ TABLES: dict[str, tuple[str, ...]] = {
         "tenant",
         "external_id",
         "bucket",
-        "xid",
     ),
     "subscriptions": (
         "id",
@@ -108,17 +109,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "payload_snapshot",
         "bucket",
     ),
-    "router_cursor": (
-        "bucket",
-        "system_identifier",
-        "snapshot",
-        "partial_xid",
-        "partial_id",
-        "foreign_id_max",
-        "rescan_after_id",
-        "rescan_until_id",
-        "updated_at",
-    ),
+    "router_cursor": ("bucket",),  # how to read on is each engine's own affair
     "orchestrator_subscriptions": (
         "subscription_id",
         "rate_tokens",
@@ -139,6 +130,42 @@ TABLES: dict[str, tuple[str, ...]] = {
     "schema_settings": ("name", "value"),
 }
 
+# What only one engine has: how its router reads on, and what stands in for partial indexes.
+_ONLY_ON: dict[str, dict[str, tuple[str, ...]]] = {
+    "postgres": {
+        "events": ("xid",),
+        "router_cursor": (
+            "system_identifier",
+            "snapshot",
+            "partial_xid",
+            "partial_id",
+            "foreign_id_max",
+            "rescan_after_id",
+            "rescan_until_id",
+            "updated_at",
+        ),
+    },
+    "mysql": {
+        "webhook_delivery_sagas": ("waiting", "died_at"),
+        "webhook_delivery_jobs": ("open_for",),
+        "router_cursor": ("read_until_id", "updated_at"),
+        "router_gaps": ("bucket", "first_id", "last_id", "noticed_at"),
+    },
+}
+
+
+def _tables(*engines: str) -> dict[str, tuple[str, ...]]:
+    found = dict(_EVERYWHERE)
+    for engine in engines:
+        for table, columns in _ONLY_ON[engine].items():
+            known = found.get(table, ())
+            found[table] = known + tuple(column for column in columns if column not in known)
+    return found
+
+
+TABLES_ON = {engine: _tables(engine) for engine in ENGINES}
+_ALL_TABLES = _tables(*ENGINES)
+
 SECRET_COLUMNS = {
     "subscriptions": ("custom_headers",),
     "subscription_secrets": ("sealed",),
@@ -155,16 +182,24 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One verb on named columns of one table."""
+    """One verb on named columns of one table; on all engines that have them, or on one only."""
 
     verb: Verb
     table: str
     columns: tuple[str, ...]
+    only_on: str | None = None
 
     def __post_init__(self) -> None:
-        unknown = set(self.columns) - set(TABLES[self.table])
+        unknown = set(self.columns) - set(_ALL_TABLES[self.table])
         if unknown:
             raise ValueError(f"{self.table} has no column {', '.join(sorted(unknown))}")
+
+    def on(self, engine: str) -> Grant:
+        """What of it there is on this engine."""
+        there = TABLES_ON[engine].get(self.table, ())
+        if self.only_on not in (None, engine):
+            there = ()
+        return replace(self, columns=tuple(column for column in self.columns if column in there))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +211,8 @@ class Role:
     purpose: str
     grants: tuple[Grant, ...]
     never: str = "anything else"
+    # Tables of its own whose rows it may delete, because they are notes and not history.
+    forgets: tuple[str, ...] = ()
     # A role that answers people's questions wants plans for the values at hand, not generic ones.
     custom_plans: bool = field(default=False)
 
@@ -187,13 +224,22 @@ class Role:
                 granted.update(grant.columns)
         return frozenset(granted)
 
+    def on(self, engine: str) -> Role:
+        """The same role with the grants that there are on this engine."""
+        grants = (grant.on(engine) for grant in self.grants)
+        return replace(
+            self,
+            grants=tuple(grant for grant in grants if grant.columns),
+            forgets=tuple(table for table in self.forgets if table in TABLES_ON[engine]),
+        )
 
-def _read(table: str, *columns: str) -> Grant:
-    return Grant(Verb.SELECT, table, columns or TABLES[table])
+
+def _read(table: str, *columns: str, only_on: str | None = None) -> Grant:
+    return Grant(Verb.SELECT, table, columns or _ALL_TABLES[table], only_on)
 
 
 def _read_all_but(table: str, *hidden: str) -> Grant:
-    return Grant(Verb.SELECT, table, tuple(c for c in TABLES[table] if c not in hidden))
+    return Grant(Verb.SELECT, table, tuple(c for c in _ALL_TABLES[table] if c not in hidden))
 
 
 def _read_public(table: str) -> Grant:
@@ -227,7 +273,7 @@ _SUBSCRIPTION_CONFIG = (
 # What every login may read: it must know whether it fits the schema.
 _SCHEMA = (_read("schema_migrations"), _read("schema_settings"))
 
-ROLES: tuple[Role, ...] = (
+_ROLES: tuple[Role, ...] = (
     Role(
         "event_ingest_writer",
         "ingest",
@@ -303,13 +349,22 @@ ROLES: tuple[Role, ...] = (
             ),
             # RETURNING needs the right to read what it returns.
             _read("webhook_delivery_sagas", "id", "event_id", "subscription_id", "bucket"),
+            # Without ON CONFLICT the insert looks for the whole key first.
+            _read("webhook_delivery_sagas", "requeued_from", only_on="mysql"),
             _insert("webhook_delivery_sagas", "event_id", "subscription_id", "bucket"),
-            _read("router_cursor"),
-            _insert("router_cursor", *TABLES["router_cursor"]),
-            _update("router_cursor", *TABLES["router_cursor"][1:]),
+            *(
+                grant
+                for table in ("router_cursor", "router_gaps")
+                for grant in (
+                    _read(table),
+                    _insert(table, *_ALL_TABLES[table]),
+                    _update(table, *_ALL_TABLES[table][1:]),
+                )
+            ),
             *_SCHEMA,
         ),
         never="a saga's status, jobs, payloads",
+        forgets=("router_gaps",),
     ),
     Role(
         "saga_orchestrator",
@@ -419,8 +474,8 @@ ROLES: tuple[Role, ...] = (
                 "webhook_delivery_sagas", "event_id", "subscription_id", "requeued_from", "bucket"
             ),
             _read("dead_letter_cursor"),
-            _insert("dead_letter_cursor", *TABLES["dead_letter_cursor"]),
-            _update("dead_letter_cursor", *TABLES["dead_letter_cursor"][1:]),
+            _insert("dead_letter_cursor", *_ALL_TABLES["dead_letter_cursor"]),
+            _update("dead_letter_cursor", *_ALL_TABLES["dead_letter_cursor"][1:]),
             *_SCHEMA,
         ),
         never="UPDATE or DELETE of sagas, events, subscriptions",
@@ -446,10 +501,15 @@ ROLES: tuple[Role, ...] = (
         "observer",
         "observer",
         "answers questions: read API, console, check, metrics",
-        tuple(_read_public(table) for table in TABLES),
+        tuple(_read_public(table) for table in _ALL_TABLES),
         never="writing",
         custom_plans=True,
     ),
 )
 
+ROLES_ON = {engine: tuple(role.on(engine) for role in _ROLES) for engine in ENGINES}
+# Names, components and purposes are the same on every engine; where only those count, or the
+# engine is PostgreSQL, these will do.
+TABLES = TABLES_ON["postgres"]
+ROLES = ROLES_ON["postgres"]
 BY_COMPONENT: dict[str, Role] = {role.component: role for role in ROLES}

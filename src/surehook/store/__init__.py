@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TypeVar
 
 from surehook.config import Config
-from surehook.errors import ConfigError
 from surehook.store.database import Database
 from surehook.store.engine import Engine
 from surehook.store.logins import Place, login
@@ -20,10 +19,12 @@ Store = TypeVar("Store")
 def engine_of(url: str) -> Engine:
     """The engine that a database URL names; its driver is loaded only now."""
     if url.startswith(("mysql:", "mariadb:")):
-        raise ConfigError("MySQL and MariaDB are not supported yet; use a postgresql:// URL.")
-    from surehook.store.postgres import ENGINE
+        from surehook.store.mysql import ENGINE as MYSQL
 
-    return ENGINE
+        return MYSQL
+    from surehook.store.postgres import ENGINE as POSTGRES
+
+    return POSTGRES
 
 
 def store_of(kind: type[Store], database: Database, *more: object) -> Store:

@@ -9,7 +9,8 @@ from surehook.store.ingest import IngestStore
 from surehook.store.keys import KeyStore
 from surehook.store.mysql import doctor, migrate
 from surehook.store.mysql.cleaner import MysqlCleanerStore
-from surehook.store.mysql.database import MysqlDatabase, connect
+from surehook.store.mysql.connection import connect
+from surehook.store.mysql.database import MysqlDatabase
 from surehook.store.mysql.deadletters import MysqlDeadLetterStore
 from surehook.store.mysql.ingest import MysqlIngestStore
 from surehook.store.mysql.keys import MysqlKeyStore

@@ -10,147 +10,46 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeAlias
 
-import asyncmy
-from asyncmy import errors
-from asyncmy.constants import CLIENT, FIELD_TYPE
-from asyncmy.converters import conversions
+from asyncmy.errors import MySQLError
 
 from surehook.config import Config
-from surehook.errors import Bug, ConfigError, DatabaseUnreachable
+from surehook.errors import Bug
 from surehook.store.database import Database, LockHeld, Refused, Result, Row, Session
 from surehook.store.logins import Login
-from surehook.store.mysql.urls import arguments
+from surehook.store.mysql import failures
+from surehook.store.mysql.connection import Connection, Settings, Written, connect
+from surehook.store.mysql.server import Server
 from surehook.store.mysql.values import pieces, rendered
 from surehook.store.statements import Statement
 
-Connection: TypeAlias = Any  # the driver's types say little
-
 RETRIES_MAX = 8
-IDLE_SECONDS_MAX = 300.0
-SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
-
-_DUPLICATE = 1062
-_DEADLOCK = 1213
-_LOCK_HELD = (1205, 3572)  # waited too long; NOWAIT on MySQL (on MariaDB that is 1205 too)
-_REFUSED = (1264, 1366, 1406, 3140, 3819, 4025)  # out of range, wrong, too long, a CHECK
-_NOT_LET_IN = (1044, 1045, 1130, 1698)
-_NO_DATABASE = 1049
-_TIMED_OUT = (1969, 3024)  # max_statement_time, max_execution_time
-# Shut down, killed, too many connections, read-only (a failover), disk full, and the client's own.
-_GONE = (1020, 1021, 1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1226, 1290, 1317, 1836,
-         1927, 3032)  # fmt: skip
+# A session that says nothing for a minute has lost its process or its machine, and with it may
+# hold locks: the server ends it. We let go of an idle one earlier.
+SILENCE_SECONDS_MAX = 60
+IDLE_SECONDS_MAX = 45.0
 
 
 class Duplicate(Exception):
     """A key is there already. It discards the whole statement: look again, and do it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a statement that writes did."""
-
-    rows: int  # that it found, changed or not
-    first_id: int = 0  # of the rows that it inserted
-    id_step: int = 1
-
-    def ids(self) -> range:
-        """Of the rows that one INSERT … VALUES made: their number is known beforehand, so InnoDB
-        gives them ids in a row, in the order of input, in each of its modes."""
-        return range(self.first_id, self.first_id + self.rows * self.id_step, self.id_step)
-
-
-def _aware(text: str) -> datetime:
-    return datetime.fromisoformat(f"{text}+00:00")
-
-
-# DATETIME is UTC here, and TINYINT is a boolean (numbers are SMALLINT or more).
-_CONVERSIONS = {
-    **conversions,
-    FIELD_TYPE.DATETIME: _aware,
-    FIELD_TYPE.TINY: lambda text: text not in ("0", b"0"),
-}
-
-
-def number_of(error: BaseException) -> int:
-    """The server's (or driver's) number of an error; 0 = none."""
-    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
-
-
-def is_gone(error: BaseException) -> bool:
-    """Whether the server went away, or cannot be used for now."""
-    if isinstance(error, ConnectionError | TimeoutError | errors.InterfaceError):
-        return True
-    number = number_of(error)
-    return isinstance(error, errors.MySQLError) and (
-        2000 <= number < 2100 or number in _GONE or number in _TIMED_OUT
-    )
-
-
-def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
-    """The one line for a database that does not answer or does not let us in."""
-    reason = str(error.args[1]) if len(error.args) > 1 else str(error)
-    if number_of(error) == _NO_DATABASE:
-        return DatabaseUnreachable(
-            f"The server has no such database ({reason}).", "Create it, or correct the URL."
-        )
-    if number_of(error) in _NOT_LET_IN:
-        advice = "Check the user and the password in the URL."
-        if login.user:
-            advice = (
-                "Run `surehook migrate` to create the roles, and give every machine the same "
-                "SUREHOOK_ROLE_SECRET."
-            )
-        return DatabaseUnreachable(f"The database does not let us in ({reason}).", advice)
-    reason = reason or (
-        "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    )
-    return DatabaseUnreachable(
-        f"The database does not answer ({reason}).", "Is the server running, and the URL right?"
-    )
-
-
-def is_mariadb(connection: Connection) -> bool:
-    return "mariadb" in str(connection.get_server_info()).lower()
-
-
-async def connect(login: Login, timeout: float, name: str = "surehook") -> Connection:
-    """One connection outside of any pool (migrations, doctor), as every session of ours is set."""
-    given = arguments(login)
-    try:
-        async with asyncio.timeout(timeout):
-            connection = await asyncmy.connect(
-                **given,
-                charset="utf8mb4",
-                autocommit=True,
-                client_flag=CLIENT.FOUND_ROWS,
-                conv=_CONVERSIONS,
-                connect_timeout=timeout,
-                program_name=name,
-            )
-            await run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            await run(
-                connection,
-                f"SET time_zone = '+00:00', sql_mode = '{SQL_MODE}', wait_timeout = 28800",
-            )
-            return connection
-    except (errors.MySQLError, OSError, TimeoutError) as error:
-        if is_gone(error) or number_of(error) in (*_NOT_LET_IN, _NO_DATABASE):
-            raise unreachable(error, login) from None
-        raise
-    except RuntimeError as error:  # the driver lacks a way to log in
-        raise ConfigError(f"The database cannot be logged in to ({error}).") from None
-
-
-async def run(connection: Connection, text: str) -> Sequence[Row]:
-    """One statement, as it stands."""
-    cursor = connection.cursor()
-    await cursor.execute(text)
-    rows: Sequence[Row] = await cursor.fetchall()
-    return rows
+def component_settings(server: Server, config: Config, component: str) -> Settings:
+    """What the sessions of a component have beside what every session of ours has."""
+    seconds = config.seconds("database.statement_timeout")
+    settings: dict[str, str | int | float] = {
+        # Someone's open transaction on one key must not hold up everybody's events; all other
+        # waits are for our own short statements.
+        "innodb_lock_wait_timeout": 1 if component == "ingest" else 5,
+        "wait_timeout": SILENCE_SECONDS_MAX,
+    }
+    if server.is_mariadb:
+        settings["max_statement_time"] = seconds
+        # Our transactions are a few short statements: one that idles has lost its process.
+        settings["idle_transaction_timeout"] = 10
+    else:
+        settings["max_execution_time"] = int(seconds * 1000)
+    return settings
 
 
 class MysqlSession(Session):
@@ -159,47 +58,48 @@ class MysqlSession(Session):
     def __init__(self, connection: Connection, database: MysqlDatabase) -> None:
         super().__init__(database._known)
         self.connection = connection
-        self.mariadb = is_mariadb(connection)
-        self.id_step: int = connection.surehook_id_step
+        self.mariadb = connection.server.is_mariadb
         self._pieces = database._pieces
 
     def _text(self, name: str, values: dict[str, object]) -> str:
         self._call(name, values)
         return rendered(self._pieces[name], values, self.connection.escape)
 
-    async def _execute(self, text: str) -> Any:
-        cursor = self.connection.cursor()
-        try:
-            await cursor.execute(text)
-        except errors.MySQLError as error:
-            if number_of(error) in _LOCK_HELD:
-                raise LockHeld(str(error)) from None
-            if number_of(error) == _DUPLICATE:
-                raise Duplicate(str(error)) from None
-            if number_of(error) in _REFUSED:
-                raise Refused(str(error)) from None
-            raise
-        return cursor
-
     async def all(self, name: str, **values: object) -> Sequence[Row]:
-        cursor = await self._execute(self._text(name, values))
-        rows: Sequence[Row] = await cursor.fetchall()
-        return rows
+        with _our_words():
+            return await self.connection.fetch(self._text(name, values))
 
     async def union(self, name: str, several: Sequence[dict[str, object]]) -> Sequence[Row]:
         """One statement asked with several sets of values at once: the rows of all of them."""
         if not several:
             return []
-        cursor = await self._execute(
-            " UNION ALL ".join([self._text(name, values) for values in several])
-        )
-        rows: Sequence[Row] = await cursor.fetchall()
-        return rows
+        with _our_words():
+            return await self.connection.fetch(
+                " UNION ALL ".join([self._text(name, values) for values in several])
+            )
 
     async def write(self, name: str, **values: object) -> Written:
         """Run a statement that changes rows."""
-        cursor = await self._execute(self._text(name, values))
-        return Written(cursor.rowcount, cursor.lastrowid, self.id_step)
+        with _our_words():
+            return await self.connection.write(self._text(name, values))
+
+
+class _our_words:  # a generator would cost several times as much
+    """The server's refusals as the exceptions that stores know."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, MySQLError):
+            return
+        code = failures.number(error)
+        if code in failures.LOCK_HELD:
+            raise LockHeld(str(error)) from None
+        if code == failures.DUPLICATE:
+            raise Duplicate(str(error)) from None
+        if code in failures.REFUSED:
+            raise Refused(str(error)) from None
 
 
 class MysqlDatabase(Database):
@@ -221,48 +121,16 @@ class MysqlDatabase(Database):
     # ── Connections ───────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
-        async with self._connection():
-            pass
+        async with self._connection() as connection:
+            connection.server.refuse_if_unfit()
 
     async def _connect(self) -> Connection:
-        timeout = self._config.seconds("database.connect_timeout")
-        connection = await connect(self.login, timeout, f"surehook {self.component}")
-        # Someone's open transaction on one key must not hold up everybody's events.
-        waits = 1 if self.component == "ingest" else 50
-        settings = {"innodb_lock_wait_timeout": waits}
-        if is_mariadb(connection):
-            settings["max_statement_time"] = int(self.statement_seconds)
-        else:
-            settings["max_execution_time"] = int(self.statement_seconds * 1000)
-        try:
-            await run(connection, "SET " + ", ".join(f"{k} = {v}" for k, v in settings.items()))
-            await self._assert_settings(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    async def _assert_settings(self, connection: Connection) -> None:
-        """A pooler between us and the server must not have changed them."""
-        isolation = "@@tx_isolation" if is_mariadb(connection) else "@@transaction_isolation"
-        ((level, zone, mode, step),) = await run(
-            connection, f"SELECT {isolation}, @@time_zone, @@sql_mode, @@auto_increment_increment"
+        return await connect(
+            self.login,
+            self._config.seconds("database.connect_timeout"),
+            lambda server: component_settings(server, self._config, self.component),
+            name=f"surehook {self.component}",
         )
-        wrong = [
-            name
-            for name, right in (
-                ("transaction isolation", level == "READ-COMMITTED"),
-                ("time_zone", zone == "+00:00"),
-                ("sql_mode", "STRICT_ALL_TABLES" in mode),
-            )
-            if not right
-        ]
-        if wrong:
-            raise ConfigError(
-                f"The database changed these session settings: {', '.join(wrong)}.",
-                "Connect directly, or let the pooler keep session settings.",
-            )
-        connection.surehook_id_step = step
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
@@ -270,29 +138,25 @@ class MysqlDatabase(Database):
         async with self._slots:
             connection = self._take_idle() or await self._connect()
             self._used.add(connection)
-            whole = False
             try:
                 yield connection
-                whole = True
-            except (errors.MySQLError, LockHeld, Duplicate, Refused):
-                whole = True
-                raise
             finally:
                 self._used.discard(connection)
-                if whole and _is_usable(connection):
+                if connection.usable and not connection.in_transaction:
                     self._idle.append((connection, time.monotonic()))
                 else:
-                    connection.close()
+                    connection.terminate()
 
     def _take_idle(self) -> Connection | None:
+        """The one used last, so that those which load no longer needs grow old and go."""
         oldest = time.monotonic() - IDLE_SECONDS_MAX
         while self._idle and self._idle[0][1] < oldest:
-            self._idle.pop(0)[0].close()
+            self._idle.pop(0)[0].terminate()
         while self._idle:
             connection, _ = self._idle.pop()
-            if _is_usable(connection):
+            if connection.usable:
                 return connection
-            connection.close()
+            connection.terminate()
         return None
 
     async def check_schema(self) -> None:
@@ -301,7 +165,6 @@ class MysqlDatabase(Database):
         async def work(session: MysqlSession) -> None:
             state = await read_state(session.connection)
             state.refuse_if_too_new()
-            state.refuse_if_changed()
             state.refuse_if_too_old()
             self.buckets = state.buckets or 1
 
@@ -312,13 +175,9 @@ class MysqlDatabase(Database):
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            try:
-                await asyncio.wait_for(connection.ensure_closed(), 2)
-            except (errors.MySQLError, OSError, TimeoutError):
-                connection.close()
         for connection in self._used:
-            connection.close()
+            connection.terminate()
+        await asyncio.gather(*(connection.close() for connection, _ in idle))
 
     # ── Statements ────────────────────────────────────────────────────────────────────────────
 
@@ -329,28 +188,30 @@ class MysqlDatabase(Database):
                 async with asyncio.timeout(None) as limit, self._connection() as connection:
                     limit.reschedule(asyncio.get_running_loop().time() + self.statement_seconds + 5)
                     return await work(MysqlSession(connection, self))
-            except LockHeld:
-                if attempt == RETRIES_MAX or self.component == "ingest":
+            except LockHeld as error:
+                if self.component == "ingest":
                     raise
+                if attempt == RETRIES_MAX:
+                    raise failures.unreachable(error, self.login) from error
             except Duplicate:
                 if attempt == RETRIES_MAX:
                     raise
-            except (errors.MySQLError, OSError, TimeoutError) as error:
-                if is_gone(error) or number_of(error) in (*_NOT_LET_IN, _NO_DATABASE):
-                    raise unreachable(error, self.login) from error
-                if number_of(error) != _DEADLOCK or attempt == RETRIES_MAX:
+            except (MySQLError, OSError, TimeoutError) as error:
+                if failures.is_gone(error):
+                    raise failures.unreachable(error, self.login) from error
+                if failures.number(error) not in failures.TRY_AGAIN or attempt == RETRIES_MAX:
                     raise
             await asyncio.sleep(random.uniform(0.001, 0.01) * 2**attempt)
         raise Bug("unreachable")
 
     async def in_transaction(self, work: Callable[[MysqlSession], Awaitable[Result]]) -> Result:
         async def transacted(session: MysqlSession) -> Result:
-            await session.connection.begin()
+            await session.connection.write("START TRANSACTION")
             try:
                 result = await work(session)
-                await session.connection.commit()
-            except BaseException:
-                await _roll_back(session.connection)
+                await session.connection.write("COMMIT")
+            except BaseException as error:
+                await session.connection.undo(error)
                 raise
             return result
 
@@ -369,19 +230,3 @@ class MysqlDatabase(Database):
         self, channel: str, heard: Callable[[str], None]
     ) -> AsyncIterator[asyncio.Future[None]]:
         yield asyncio.get_running_loop().create_future()
-
-
-def _is_usable(connection: Connection) -> bool:
-    return (
-        connection.connected
-        and not connection._stream_broken
-        and not connection.get_transaction_status()
-    )
-
-
-async def _roll_back(connection: Connection) -> None:
-    """Where that fails, or we are told to stop meanwhile, the connection is closed: same end."""
-    try:
-        await asyncio.wait_for(connection.rollback(), 2)
-    except BaseException:
-        connection.close()

@@ -49,7 +49,8 @@ LIMIT :count;
 SELECT g.id, g.event_id, CONCAT(g.status, ' with attempt_count ', g.attempt_count, ', ',
     COUNT(IF(j.status IN ('Completed', 'Failed'), 1, NULL)), ' finished jobs of ', COUNT(j.id))
 FROM webhook_delivery_sagas g
-LEFT JOIN webhook_delivery_jobs j ON j.saga_id = g.id AND j.bucket = g.bucket
+LEFT JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
+    ON j.saga_id = g.id AND j.bucket = g.bucket
 WHERE g.created_at >= :since
   AND g.updated_at < UTC_TIMESTAMP(6) - INTERVAL :margin SECOND
 GROUP BY g.id, g.event_id, g.status, g.attempt_count

@@ -1,4 +1,7 @@
 -- Orchestrator: UPDATE sagas, INSERT jobs. No transaction writes both.
+--
+-- Statistics are taken when they are taken, often from an empty table: what must be found by a
+-- certain index names it, here and in the other files.
 
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
@@ -6,11 +9,11 @@
 SELECT due.subscription_id, s.tenant, COUNT(*) AS due,
     s.rate_limit_per_second IS NOT NULL AS limited
 FROM (
-    (SELECT subscription_id FROM webhook_delivery_sagas
+    (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
      WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= UTC_TIMESTAMP(6)
      ORDER BY next_attempt_at LIMIT :count)
     UNION ALL
-    (SELECT subscription_id FROM webhook_delivery_sagas
+    (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
      WHERE bucket = :bucket AND status = 'PendingRetry' AND next_attempt_at <= UTC_TIMESTAMP(6)
      ORDER BY next_attempt_at LIMIT :count)
 ) AS due
@@ -19,41 +22,35 @@ GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second;
 
 -- name: rotate_subscriptions :many
 -- The next subscriptions, by id, that have anything waiting: the way around those whose backlog
--- fills the view above while they are at their cap. Two index probes each.
-WITH RECURSIVE waiting (subscription_id, place) AS (
-    SELECT CAST(:after_id AS SIGNED), 0
-    UNION ALL
-    SELECT LEAST(
-        COALESCE((
-            SELECT MIN(g.subscription_id) FROM webhook_delivery_sagas g
-            WHERE g.bucket = :bucket AND g.waiting = 'Pending'
-              AND g.subscription_id > w.subscription_id), 9223372036854775807),
-        COALESCE((
-            SELECT MIN(g.subscription_id) FROM webhook_delivery_sagas g
-            WHERE g.bucket = :bucket AND g.waiting = 'PendingRetry'
-              AND g.subscription_id > w.subscription_id), 9223372036854775807)
-        ), w.place + 1
-    FROM waiting w
-    WHERE w.subscription_id < 9223372036854775807 AND w.place < :count
-)
-SELECT w.subscription_id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited
-FROM waiting w JOIN subscriptions s ON s.id = w.subscription_id
-WHERE w.place > 0;
+-- fills the view above while they are at their cap. Grouped by the index's own first columns, it
+-- jumps from one subscription to the next instead of reading all that waits.
+SELECT waiting.subscription_id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited
+FROM (
+    (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
+     WHERE bucket = :bucket AND waiting = 'Pending' AND subscription_id > :after_id
+     GROUP BY bucket, waiting, subscription_id LIMIT :count)
+    UNION
+    (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
+     WHERE bucket = :bucket AND waiting = 'PendingRetry' AND subscription_id > :after_id
+     GROUP BY bucket, waiting, subscription_id LIMIT :count)
+) AS waiting
+STRAIGHT_JOIN subscriptions s ON s.id = waiting.subscription_id
+ORDER BY waiting.subscription_id LIMIT :count;
 
 -- name: next_due :one
 -- When something becomes due, so that an idle orchestrator sleeps until then.
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(first.next_attempt_at)) / 1e6 AS seconds
 FROM (
-    (SELECT next_attempt_at FROM webhook_delivery_sagas
+    (SELECT next_attempt_at FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
      WHERE bucket = :bucket AND status = 'Pending' ORDER BY next_attempt_at LIMIT 1)
     UNION ALL
-    (SELECT next_attempt_at FROM webhook_delivery_sagas
+    (SELECT next_attempt_at FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
      WHERE bucket = :bucket AND status = 'PendingRetry' ORDER BY next_attempt_at LIMIT 1)
 ) AS first;
 
 -- name: count_open_jobs :one
 SELECT COUNT(*) FROM (
-    SELECT 1 FROM webhook_delivery_jobs
+    SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_open)
     WHERE bucket = :bucket AND open_for IS NOT NULL
     LIMIT :count
 ) AS open;
@@ -81,20 +78,21 @@ WHERE id IN :subscription_ids;
 -- name: open_jobs :many
 -- A statement after the locks, so that it sees every job that the locks' former holders committed:
 -- the cap is exact. In all buckets.
-SELECT open_for, COUNT(*) FROM webhook_delivery_jobs
+SELECT open_for, COUNT(*) FROM webhook_delivery_jobs FORCE INDEX (idx_job_open)
 WHERE open_for IN :subscription_ids
 GROUP BY open_for;
 
 -- name: due_sagas :many
 -- Of one subscription and one waiting status; many of these are asked at once, by UNION ALL.
-(SELECT id, next_attempt_at, event_id, subscription_id, waiting FROM webhook_delivery_sagas
+(SELECT id, next_attempt_at, event_id, subscription_id, waiting
+ FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
  WHERE bucket = :bucket AND waiting = :waiting AND subscription_id = :subscription_id
    AND next_attempt_at <= UTC_TIMESTAMP(6)
  ORDER BY next_attempt_at LIMIT :count);
 
 -- name: jobs_there :many
 -- The leftovers of a crash: a job is there, its saga was not moved.
-SELECT saga_id, attempt_at FROM webhook_delivery_jobs
+SELECT saga_id, attempt_at FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
 WHERE bucket = :bucket AND saga_id IN :saga_ids;
 
 -- name: create_jobs :none
@@ -109,7 +107,7 @@ SET rate_tokens = :rate_tokens, rate_refilled_at = UTC_TIMESTAMP(6)
 WHERE subscription_id = :subscription_id;
 
 -- name: start_sagas :none
-UPDATE webhook_delivery_sagas
+UPDATE webhook_delivery_sagas FORCE INDEX (PRIMARY)
 SET status = 'InProgress', updated_at = UTC_TIMESTAMP(6)
 WHERE bucket = :bucket AND id IN :saga_ids AND (id, next_attempt_at) IN (:given)
   AND status IN ('Pending', 'PendingRetry');
@@ -117,7 +115,7 @@ WHERE bucket = :bucket AND id IN :saga_ids AND (id, next_attempt_at) IN (:given)
 -- name: lock_in_progress :many
 -- What another orchestrator holds, it is applying.
 SELECT id, event_id, attempt_count, next_attempt_at, UTC_TIMESTAMP(6) AS now
-FROM webhook_delivery_sagas
+FROM webhook_delivery_sagas FORCE INDEX (PRIMARY)
 WHERE bucket = :bucket AND id IN :saga_ids AND status = 'InProgress'
 ORDER BY id FOR UPDATE SKIP LOCKED;
 
@@ -125,13 +123,13 @@ ORDER BY id FOR UPDATE SKIP LOCKED;
 -- With what its subscription says about retries.
 SELECT j.saga_id, j.attempt_at, j.id, j.status, j.error_code, j.retry_after,
     s.max_attempts, s.base_delay_seconds
-FROM webhook_delivery_jobs j
+FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
 LEFT JOIN subscriptions s ON s.id = j.subscription_id
 WHERE j.bucket = :bucket AND j.saga_id IN :saga_ids AND j.status IN ('Completed', 'Failed');
 
 -- name: complete_sagas :none
 -- The same job result only once: the saga must still be InProgress with that attempt.
-UPDATE webhook_delivery_sagas
+UPDATE webhook_delivery_sagas FORCE INDEX (PRIMARY)
 SET status = 'Completed', attempt_count = attempt_count + 1, updated_at = UTC_TIMESTAMP(6)
 WHERE bucket = :bucket AND id IN :saga_ids AND (id, next_attempt_at) IN (:given)
   AND status = 'InProgress';
@@ -141,7 +139,8 @@ UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', attempt_at DATETIME(6) PATH '$[1]', status VARCHAR(20) PATH '$[2]',
     error_code VARCHAR(100) PATH '$[3]', next_attempt_at DATETIME(6) PATH '$[4]'
 )) AS given
-STRAIGHT_JOIN webhook_delivery_sagas s ON s.id = given.id AND s.bucket = :bucket
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY)
+    ON s.id = given.id AND s.bucket = :bucket
 SET s.status = given.status, s.attempt_count = s.attempt_count + 1,
     s.final_error_code = given.error_code, s.next_attempt_at = given.next_attempt_at,
     s.updated_at = UTC_TIMESTAMP(6)
@@ -151,10 +150,11 @@ WHERE s.status = 'InProgress' AND s.next_attempt_at = given.attempt_at;
 -- One page of the walk that makes a lost hint cost a moment and never a delivery: every saga in
 -- progress in order of attempt, each probing its own job by key.
 SELECT s.next_attempt_at, s.id, (
-    SELECT j.status IN ('Completed', 'Failed') FROM webhook_delivery_jobs j
+    SELECT j.status IN ('Completed', 'Failed')
+    FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
     WHERE j.saga_id = s.id AND j.attempt_at = s.next_attempt_at AND j.bucket = :bucket
 ) AS finished
-FROM webhook_delivery_sagas s
+FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
 WHERE s.bucket = :bucket AND s.status = 'InProgress' AND s.next_attempt_at >= :after_attempt_at
   AND (s.next_attempt_at > :after_attempt_at OR s.id > :after_id)
 ORDER BY s.next_attempt_at, s.id LIMIT :count;

@@ -23,35 +23,40 @@ FROM router_gaps WHERE bucket = :bucket
 ORDER BY first_id DESC LIMIT :count;
 
 -- name: new_events :many
-SELECT id FROM events
+SELECT id FROM events FORCE INDEX (PRIMARY)
 WHERE bucket = :bucket AND id > :after_id
 ORDER BY id LIMIT :count;
 
 -- name: late_events :many
 -- What has appeared in gaps, in whichever bucket.
-SELECT id, bucket FROM events WHERE :ranges ORDER BY id LIMIT :count;
+SELECT id, bucket FROM events FORCE INDEX (PRIMARY)
+WHERE :ranges ORDER BY id LIMIT :count;
 
 -- name: events_elsewhere :many
 -- Ids that are no gaps because another bucket has them.
-SELECT id FROM events WHERE id > :after_id AND id < :until_id AND bucket <> :bucket
+SELECT id FROM events FORCE INDEX (PRIMARY)
+WHERE id > :after_id AND id < :until_id AND bucket <> :bucket
 ORDER BY id;
 
 -- name: probe_mysql :many
 -- Waits for nobody: an error says that someone's open transaction has a row in here.
-SELECT id FROM events WHERE id BETWEEN :first_id AND :last_id LIMIT 1 FOR SHARE NOWAIT;
+SELECT id FROM events FORCE INDEX (PRIMARY)
+WHERE id BETWEEN :first_id AND :last_id LIMIT 1 FOR SHARE NOWAIT;
 
 -- name: probe_mariadb :many
-SELECT id FROM events WHERE id BETWEEN :first_id AND :last_id LIMIT 1 LOCK IN SHARE MODE NOWAIT;
+SELECT id FROM events FORCE INDEX (PRIMARY)
+WHERE id BETWEEN :first_id AND :last_id LIMIT 1 LOCK IN SHARE MODE NOWAIT;
 
 -- name: matches :many
 -- The whole of matching stands here: one saga per event and subscription that wants it, but for
 -- those that are there already.
 SELECT e.id, s.id
-FROM events e
-STRAIGHT_JOIN subscriptions s ON s.tenant = e.tenant AND s.event_type = e.event_type
+FROM events e FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN subscriptions s FORCE INDEX (idx_sub_match)
+    ON s.tenant = e.tenant AND s.event_type = e.event_type
     AND s.active AND s.verified AND s.eligible_from <= e.created_at
 WHERE e.bucket = :bucket AND e.id IN :event_ids AND NOT EXISTS (
-    SELECT 1 FROM webhook_delivery_sagas g
+    SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
     WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
       AND g.bucket = :bucket)
 ORDER BY e.id, s.id;

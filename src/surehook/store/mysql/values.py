@@ -1,8 +1,9 @@
-"""How Python values are written into a MySQL statement. Pure.
+"""How Python values are written into a MySQL statement, and how they come back. Pure.
 
 The driver sends text, so a value becomes a literal here, in one pass over the statement: what
 stands inside a value is never looked at again. A list is what follows IN; the classes below are
-for the other places where many values stand.
+for the other places where many values stand. In a row DATETIME is aware and UTC, TINYINT is a
+boolean (numbers are SMALLINT or more), and a decimal is an int or a float.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Any
+
+from asyncmy.constants import FIELD_TYPE
+from asyncmy.converters import conversions
 
 from surehook.errors import Bug
 from surehook.store.statements import Statement
@@ -49,6 +54,8 @@ class Ranges:
 
 def moment(value: datetime) -> str:
     """As DATETIME(6) keeps it: UTC, without saying so."""
+    if value.tzinfo is None:
+        raise Bug("A time without a zone is on its way to the database.")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
@@ -97,3 +104,29 @@ def rendered(parts: Sequence[str], values: dict[str, object], escape: Escape) ->
     """The statement with its values in place."""
     literals = {name: literal(value, escape) for name, value in values.items()}
     return "".join(literals[part] if number % 2 else part for number, part in enumerate(parts))
+
+
+# ── Coming back ───────────────────────────────────────────────────────────────────────────────
+
+
+def _aware(text: str) -> datetime:
+    return datetime.fromisoformat(f"{text}+00:00")
+
+
+def _decimal(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
+
+
+def _boolean(text: str) -> bool:
+    return text != "0"
+
+
+# The driver's own, with our ways for these types.
+CONVERSIONS: dict[Any, Any] = {
+    **conversions,
+    FIELD_TYPE.DATETIME: _aware,
+    FIELD_TYPE.TIMESTAMP: _aware,
+    FIELD_TYPE.TINY: _boolean,
+    FIELD_TYPE.DECIMAL: _decimal,
+    FIELD_TYPE.NEWDECIMAL: _decimal,
+}

@@ -4,7 +4,7 @@
 -- As many as there are free slots. Jobs that once outlived their lease are left to
 -- pick_suspect_job.
 SELECT id, saga_id, event_id, subscription_id, lease_resets
-FROM webhook_delivery_jobs
+FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
 WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
 ORDER BY lease_until, id LIMIT :count
 FOR UPDATE SKIP LOCKED;
@@ -12,19 +12,20 @@ FOR UPDATE SKIP LOCKED;
 -- name: pick_suspect_job :many
 -- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
 SELECT id, saga_id, event_id, subscription_id, lease_resets
-FROM webhook_delivery_jobs
+FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
 WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
 ORDER BY lease_until, id LIMIT 1
 FOR UPDATE SKIP LOCKED;
 
 -- name: payload_sizes :many
 -- Told apart from the payloads: no more of these are read than there is room for.
-SELECT id, LENGTH(payload) FROM events WHERE bucket = :bucket AND id IN :event_ids;
+SELECT id, LENGTH(payload) FROM events FORCE INDEX (PRIMARY)
+WHERE bucket = :bucket AND id IN :event_ids;
 
 -- name: read_events :many
 SELECT id, event_type, payload,
     TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) / 1e6 AS age_seconds
-FROM events WHERE bucket = :bucket AND id IN :event_ids;
+FROM events FORCE INDEX (PRIMARY) WHERE bucket = :bucket AND id IN :event_ids;
 
 -- name: read_targets :many
 SELECT id, callback_url, active AND verified AS deliverable, request_timeout_seconds,
@@ -36,7 +37,7 @@ SELECT UTC_TIMESTAMP(6) AS leased_at,
     UTC_TIMESTAMP(6) + INTERVAL :lease_microseconds MICROSECOND AS lease_until;
 
 -- name: lease_jobs :none
-UPDATE webhook_delivery_jobs
+UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
 SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
     lease_until = :lease_until, started_at = :leased_at
 WHERE bucket = :bucket AND id IN :job_ids AND status = 'Pending';
@@ -50,7 +51,7 @@ ORDER BY subscription_id, id DESC;
 
 -- name: suspect_waits :one
 SELECT EXISTS (
-    SELECT 1 FROM webhook_delivery_jobs
+    SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
     WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
 ) AS waits;
 
@@ -62,7 +63,8 @@ UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
     error_code VARCHAR(100) PATH '$[3]', retry_after INT PATH '$[4]',
     response_excerpt VARCHAR(1000) PATH '$[5]', lease_token BIGINT PATH '$[6]'
 )) AS given
-STRAIGHT_JOIN webhook_delivery_jobs j ON j.id = given.id AND j.bucket = :bucket
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY)
+    ON j.id = given.id AND j.bucket = :bucket
 SET j.status = given.status, j.response_status = given.response_status,
     j.error_code = given.error_code, j.retry_after = given.retry_after,
     j.response_excerpt = given.response_excerpt, j.worker_id = :worker_id,
@@ -72,16 +74,16 @@ WHERE j.status = 'Leased' AND j.lease_token = given.lease_token
 
 -- name: finished_jobs :many
 -- Which of these are finished by this worker.
-SELECT id, saga_id, status FROM webhook_delivery_jobs
+SELECT id, saga_id, status FROM webhook_delivery_jobs FORCE INDEX (PRIMARY)
 WHERE bucket = :bucket AND id IN :job_ids AND status IN ('Completed', 'Failed')
   AND worker_id = :worker_id;
 
 -- name: held_jobs :many
-SELECT id, lease_token FROM webhook_delivery_jobs
+SELECT id, lease_token FROM webhook_delivery_jobs FORCE INDEX (PRIMARY)
 WHERE bucket = :bucket AND id IN :job_ids AND status = 'Leased'
 ORDER BY id FOR UPDATE;
 
 -- name: give_back_jobs :none
-UPDATE webhook_delivery_jobs
+UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
 SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL, started_at = NULL
 WHERE bucket = :bucket AND id IN :job_ids AND status = 'Leased';

@@ -24,6 +24,7 @@ from surehook.store.logins import Login, Place, login
 from surehook.store.postgres import rights
 from surehook.store.postgres.database import PostgresDatabase, connect
 from surehook.store.postgres.migrate import read_state, refuse_old_server
+from surehook.store.rights import Right, difference, expected
 
 Connection = Any  # asyncpg ships no types
 
@@ -170,7 +171,7 @@ async def _components(config: Config, place: Place) -> list[Finding]:
     return [await _component(config, place, _judge, role) for role in ROLES]
 
 
-Judge = Callable[[Role, str, set[rights.Right]], str]
+Judge = Callable[[Role, str, set[Right]], str]
 
 
 async def _component(config: Config, place: Place, judge: Judge, role: Role) -> Finding:
@@ -198,7 +199,7 @@ async def _component(config: Config, place: Place, judge: Judge, role: Role) -> 
     return Finding(subject, Level.GOOD, f"{who} logs in, its settings and rights are right")
 
 
-async def _look_around(session: Any) -> tuple[str, dict[str, str], set[rights.Right]]:
+async def _look_around(session: Any) -> tuple[str, dict[str, str], set[Right]]:
     connection = session.connection
     user: str = await connection.fetchval("SELECT current_user::text")
     committing: str = await connection.fetchval("SHOW synchronous_commit")
@@ -206,11 +207,11 @@ async def _look_around(session: Any) -> tuple[str, dict[str, str], set[rights.Ri
     return user, {"synchronous_commit": committing}, found[user]
 
 
-def _judge(role: Role, _user: str, found: set[rights.Right]) -> str:
-    return rights.difference(role, found)
+def _judge(role: Role, _user: str, found: set[Right]) -> str:
+    return difference(role, found)
 
 
-def _judge_main_login(_role: Role, _user: str, found: set[rights.Right]) -> str:
+def _judge_main_login(_role: Role, _user: str, found: set[Right]) -> str:
     """With roles off one login does everything: it must be able to."""
-    missing = set().union(*(rights.expected(role) for role in ROLES)) - found
+    missing = set().union(*(expected(role) for role in ROLES)) - found
     return f"lacks {len(missing)} of the rights that the components need" if missing else ""

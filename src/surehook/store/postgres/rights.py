@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from surehook.roles import ROLES, TABLES, Role, Verb
+from surehook.roles import ROLES, TABLES
+from surehook.store.rights import Right, difference
 
 Connection = Any  # asyncpg ships no types
-Right = tuple[str, str, str]  # verb, table, column; "*" for the whole table
 
 _RIGHTS = """
 WITH ours AS (
@@ -28,16 +28,6 @@ WHERE has_table_privilege(logins.oid, ours.oid, verb)
 """
 
 
-def expected(role: Role) -> set[Right]:
-    """What roles.py says."""
-    return {
-        (verb, table, column)
-        for verb in Verb
-        for table in TABLES
-        for column in role.columns(verb, table)
-    }
-
-
 async def actual(connection: Connection, users: list[str]) -> dict[str, set[Right]]:
     """What each of these users may do with our tables."""
     found: dict[str, set[Right]] = {user: set() for user in users}
@@ -46,25 +36,8 @@ async def actual(connection: Connection, users: list[str]) -> dict[str, set[Righ
     return found
 
 
-def difference(role: Role, rights: set[Right]) -> str:
-    """In words: what is missing and what is too much; empty if it is exactly right."""
-    missing, extra = expected(role) - rights, rights - expected(role)
-    words = [f"lacks {_listed(missing)}"] if missing else []
-    words += [f"may also {_listed(extra)}"] if extra else []
-    return " and ".join(words)
-
-
 async def differences(connection: Connection) -> list[str]:
     """One line per role whose rights are not exactly those of roles.py."""
     found = await actual(connection, [role.name for role in ROLES])
     compared = {role.name: difference(role, found[role.name]) for role in ROLES}
     return [f"{name} {words}" for name, words in compared.items() if words]
-
-
-def _listed(rights: set[Right]) -> str:
-    shown = [
-        f"{verb} {table}" + (f".{column}" if column != "*" else "")
-        for verb, table, column in sorted(rights)[:3]
-    ]
-    more = f" and {len(rights) - 3} more" if len(rights) > 3 else ""
-    return ", ".join(shown) + more

@@ -1,0 +1,433 @@
+"""Brings a MySQL or MariaDB database to this program's schema: numbered, forward only, repeatable.
+
+Reads   the migration and generated files of the package, schema_migrations, schema_settings
+Writes  schema, accounts, grants, schema_migrations, schema_settings      (as the main login)
+
+DDL commits by itself here, so a crash may leave half a step. Every statement may be run again, and
+a step's row in schema_migrations comes last: the next run repeats the step. Processes that migrate
+at once take turns by GET_LOCK; where that does not reach (a cluster), repeating does no harm. No
+DDL waits longer than 2 s for a lock: it lets go and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from asyncmy.errors import MySQLError
+
+from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
+from surehook.roles import ROLES, ROLES_ON, TABLES_ON
+from surehook.store.logins import Login, derived_password, secret_fingerprint
+from surehook.store.migrations import Applied, Migration, State, generated_sql
+from surehook.store.mysql import failures, passwords, rights
+from surehook.store.mysql.connection import Connection, connect, sql_mode
+from surehook.store.mysql.script import replaceable, statements
+from surehook.store.mysql.server import Server
+
+Result = TypeVar("Result")
+Report = Callable[[str], None]
+
+LOCK_WAIT_SECONDS = 2
+TURN_SECONDS = 60
+TRIES_MAX = 60
+LOGIN_SECONDS = 10
+
+DIALECT = "mysql"
+generated = partial(generated_sql, DIALECT)
+
+# Two first migrations at once: the name is there, or gone already; a table changes meanwhile.
+_AGAIN = {*failures.TRY_AGAIN, 1304, 1305, 1359, 1360, 1684}
+# A step that a crash had left half done: the column, the index, the foreign key is there.
+_DONE_BEFORE = {1060, 1061, 1826}
+_ACCOUNT_EXISTS = 1396
+_NO_ACCOUNT = {1133, 1410}
+_NO_GRANT = {1141, 1147}
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version        INT          NOT NULL PRIMARY KEY,
+    name           VARCHAR(100) NOT NULL,
+    checksum       VARCHAR(64)  NOT NULL,
+    oldest_program VARCHAR(50)  NOT NULL,
+    applied_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = :collation;
+CREATE TABLE IF NOT EXISTS schema_settings (
+    name  VARCHAR(100) NOT NULL PRIMARY KEY,
+    value VARCHAR(200) NOT NULL
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = :collation;
+"""
+
+
+# ── What is there ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlState(State):
+    """What a database says about its own schema, and which server it is on."""
+
+    server: Server
+
+
+async def read_state(connection: Connection) -> MysqlState:
+    """Read-only, for any role; an empty database has an empty state."""
+    there = await connection.value(
+        "SELECT 1 FROM information_schema.tables "
+        "WHERE table_schema = DATABASE() AND table_name = 'schema_settings'"
+    )
+    if there is None:
+        return MysqlState(DIALECT, {}, {}, connection.server)
+    rows = await connection.fetch(
+        "SELECT version, name, checksum, oldest_program FROM schema_migrations ORDER BY version"
+    )
+    settings = await connection.fetch("SELECT name, value FROM schema_settings")
+    applied = {row[0]: Applied(*row) for row in rows}
+    return MysqlState(DIALECT, applied, {row[0]: row[1] for row in settings}, connection.server)
+
+
+# ── Migrating ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def migrate(
+    connection: Connection,
+    *,
+    buckets: int | None = None,
+    role_secret: str | None = None,
+    grants: bool | None = None,
+    until: int | None = None,
+    report: Report = lambda _: None,
+) -> None:
+    """Apply what is missing. With a role secret, the components' accounts are made too.
+
+    `grants` without a secret is for accounts that an administrator made (one URL per component).
+    """
+    connection.server.refuse_if_unfit()
+    await connection.write(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
+    async with _turn(connection):
+        if not await _schema(connection, buckets, until, report):
+            return  # stopped on the way, on request
+        new = False
+        if role_secret is not None:
+            new = await _make_accounts(connection, role_secret, report)
+        if role_secret is not None or grants:
+            await _grant(connection, new, report)
+
+
+@asynccontextmanager
+async def _turn(connection: Connection) -> AsyncIterator[None]:
+    """One at a time, as a courtesy: correctness does not rest on it."""
+    name = await connection.value("SELECT CONCAT('surehook migrate ', MD5(DATABASE()))")
+    await connection.value("SELECT GET_LOCK(%(name)s, %(wait)s)", name=name, wait=TURN_SECONDS)
+    try:
+        yield
+    finally:
+        if connection.usable:
+            await connection.value("SELECT RELEASE_LOCK(%(name)s)", name=name)
+
+
+async def _schema(
+    connection: Connection, buckets: int | None, until: int | None, report: Report
+) -> bool:
+    """Tables and triggers; False if some were left out on request."""
+    await _run_all(connection, _rendered(_LEDGER, 1, connection.server), report)
+    state = await read_state(connection)
+    state.refuse_if_too_new()
+    state.refuse_if_changed()
+    count = await _fix_buckets(connection, state, buckets)
+    for migration in state.pending:
+        if until is None or migration.version <= until:
+            await _apply(connection, migration, count, report)
+    if (await read_state(connection)).pending:
+        return False
+    if await _changed(connection, "guard"):
+        await _run_all(connection, _rendered(generated("guard"), count, connection.server), report)
+        await _remember(connection, "guard")
+        report("applied guard")
+    return True
+
+
+def _rendered(text: str, buckets: int, server: Server) -> list[str]:
+    """The statements of a script for this server."""
+    parts = ", ".join(f"PARTITION b{n} VALUES IN ({n})" for n in range(buckets))
+    text = text.replace(":partitions", f"({parts})" if buckets > 1 else "")
+    found = statements(text.replace(":collation", server.collation))
+    if server.is_mariadb:
+        return found
+    return [one for statement in found for one in replaceable(statement)]
+
+
+async def _fix_buckets(connection: Connection, state: State, wanted: int | None) -> int:
+    """The number of buckets is fixed by whoever comes first."""
+    fixed = state.buckets
+    if fixed is None:
+        fixed = wanted or 1
+        await connection.write(
+            "INSERT INTO schema_settings (name, value) VALUES ('buckets', %(count)s) "
+            "ON DUPLICATE KEY UPDATE name = name",
+            count=str(fixed),
+        )
+        fixed = int(
+            await connection.value("SELECT value FROM schema_settings WHERE name = 'buckets'")
+        )
+    if wanted is not None and wanted != fixed:
+        raise ConfigError(
+            f"database.buckets is {wanted}, but this database was made with {fixed}.",
+            "The number cannot change later: leave the setting out.",
+        )
+    return fixed
+
+
+async def _apply(
+    connection: Connection, migration: Migration, buckets: int, report: Report
+) -> None:
+    text = migration.rendered(buckets)
+    await _run_all(connection, _rendered(text, buckets, connection.server), report, repeated=True)
+    try:
+        await connection.write(
+            "INSERT INTO schema_migrations (version, name, checksum, oldest_program) "
+            "VALUES (%(version)s, %(name)s, %(checksum)s, %(oldest)s)",
+            version=migration.version,
+            name=migration.name,
+            checksum=migration.checksum,
+            oldest=migration.oldest_program,
+        )
+    except MySQLError as error:
+        if failures.number(error) != failures.DUPLICATE:
+            raise
+        return  # another process was faster
+    report(f"applied {migration.version:04} {migration.name}")
+
+
+def _checksum(name: str) -> str:
+    return hashlib.sha256(generated(name).encode()).hexdigest()
+
+
+async def _changed(connection: Connection, name: str) -> bool:
+    """Generated SQL is applied again only when it changed: it takes locks on hot tables."""
+    applied = await connection.value(
+        "SELECT value FROM schema_settings WHERE name = %(name)s", name=f"generated {name}"
+    )
+    return bool(applied != _checksum(name))
+
+
+async def _remember(connection: Connection, name: str) -> None:
+    await connection.write(
+        "INSERT INTO schema_settings (name, value) VALUES (%(name)s, %(sum)s) "
+        "ON DUPLICATE KEY UPDATE value = %(sum)s",
+        name=f"generated {name}",
+        sum=_checksum(name),
+    )
+
+
+# ── Accounts and grants ───────────────────────────────────────────────────────────────────────
+
+
+async def _make_accounts(connection: Connection, role_secret: str, report: Report) -> bool:
+    """One login per role, its password derived from the role secret; True if any was missing.
+
+    Accounts belong to the whole server: two databases on it share them, and so must share the
+    secret. There is no place on every server to note a fingerprint of it (MariaDB's accounts have
+    no comments, and the schema `mysql` is not ours), and none is needed: the password of an account
+    that is there either lets us in or was made with another secret. The database remembers that
+    this was looked at, so that a second run tries one account only.
+    """
+    mark = f"surehook {secret_fingerprint(role_secret)}"
+    setting = await connection.value("SELECT value FROM schema_settings WHERE name = 'accounts'")
+    if setting == mark and await _lets_in(connection, ROLES[0].name, role_secret):
+        return False
+    made = [await _make_account(connection, role.name, role_secret, report) for role in ROLES]
+    await connection.write(
+        "INSERT INTO schema_settings (name, value) VALUES ('accounts', %(mark)s) "
+        "ON DUPLICATE KEY UPDATE value = %(mark)s",
+        mark=mark,
+    )
+    if any(made):
+        report("created the components' roles")
+    return any(made)
+
+
+async def _make_account(
+    connection: Connection, role: str, role_secret: str, report: Report
+) -> bool:
+    password = derived_password(role_secret, role)
+    # Only its hash travels: the password itself is never in a statement or a log.
+    if connection.server.is_mariadb:
+        proof = f"VIA mysql_native_password USING '{passwords.native(password)}'"
+    else:
+        proof = f"WITH caching_sha2_password AS '{passwords.caching_sha2(password)}'"
+    existing = []
+    for host in rights.HOSTS:
+        statement = f"CREATE USER '{role}'@'{host}' IDENTIFIED {proof}"
+        try:
+            await _patiently(partial(connection.write, statement), report)
+        except MySQLError as error:
+            if failures.number(error) != _ACCOUNT_EXISTS:
+                raise
+            existing.append(host)
+    if existing and not await _lets_in(connection, role, role_secret):
+        raise ConfigError(
+            f"The role {role} on this server was made with another role secret, or by hand.",
+            "Databases on one server share these roles: use the same SUREHOOK_ROLE_SECRET, or "
+            "drop the roles that are not in use.",
+        )
+    return len(existing) < len(rights.HOSTS)
+
+
+async def _lets_in(connection: Connection, role: str, role_secret: str) -> bool:
+    """Whether the account takes this secret's password, whatever it may do then."""
+    login = Login("migrate", connection.login.url, role, derived_password(role_secret, role))
+    try:
+        other = await connect(login, LOGIN_SECONDS)
+    except DatabaseUnreachable as error:
+        return failures.number(error.__context__ or error) not in (1045, 1698)
+    await other.close()
+    return True
+
+
+async def _grant(connection: Connection, new: bool, report: Report) -> None:
+    """Exactly the rights of roles.py. What is missing is given before anything is taken away."""
+    sees_all = await rights.sees_all(connection)
+    # A restored dump brings the mark that they are applied, not the grants themselves.
+    wrong = sees_all and bool(await rights.differences(connection))
+    if not (new or wrong or await _changed(connection, "grants")):
+        return
+    given = statements(generated("grants"))
+    if not sees_all:
+        await _take_everything(connection, report)
+    await _give(connection, given, report)
+    extra = await rights.too_much(connection) if sees_all else []
+    if extra:
+        await _run_all(connection, extra, report)
+        await _give(connection, given, report)  # a table's revoked right takes its columns' along
+    await _remember(connection, "grants")
+    report("applied grants")
+
+
+async def _give(connection: Connection, given: Iterable[str], report: Report) -> None:
+    try:
+        await _run_all(connection, given, report)
+    except MySQLError as error:
+        if failures.number(error) not in _NO_ACCOUNT:
+            raise
+        names = ", ".join(sorted(role.name for role in ROLES))
+        raise AnswerIsNo(
+            f"The server lacks some of the roles {names} for the hosts localhost and %.",
+            "Create them (`surehook migrate --sql` shows how), or set SUREHOOK_ROLE_SECRET and "
+            "let migrate do it.",
+        ) from None
+
+
+async def _take_everything(connection: Connection, report: Report) -> None:
+    """For who cannot see what a role has: for a moment it has nothing."""
+    for role in ROLES_ON[DIALECT]:
+        for account in rights.accounts(role):
+            for table in TABLES_ON[DIALECT]:
+                revoke = f"REVOKE ALL PRIVILEGES ON {table} FROM {account}"
+                try:
+                    await _patiently(partial(connection.write, revoke), report)
+                except MySQLError as error:
+                    if failures.number(error) not in _NO_GRANT | _NO_ACCOUNT:
+                        raise
+
+
+# ── Patience ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def _run_all(
+    connection: Connection, texts: Iterable[str], report: Report, repeated: bool = False
+) -> None:
+    for text in texts:
+        try:
+            await _patiently(partial(connection.write, text), report)
+        except MySQLError as error:
+            if not (repeated and failures.number(error) in _DONE_BEFORE):
+                raise
+
+
+async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> Result:
+    """Again while someone else holds a lock or changes the same thing."""
+    for attempt in range(TRIES_MAX):
+        try:
+            return await work()
+        except MySQLError as error:
+            code, said = failures.number(error), failures.words(error)
+            if code in failures.TRIGGERS_REFUSED:
+                raise AnswerIsNo(
+                    "The server writes a binary log and lets only its administrator create "
+                    f"triggers ({said}).",
+                    "Set log_bin_trust_function_creators = 1, or migrate as the administrator.",
+                ) from None
+            if code in failures.NO_RIGHT:
+                raise AnswerIsNo(
+                    f"This login may not do that: {said}.",
+                    "Migrate as an owner of the database with CREATE USER and GRANT OPTION, or "
+                    "set database.roles = off.",
+                ) from None
+            if code not in _AGAIN:
+                raise
+            if attempt == TRIES_MAX - 1:
+                raise DatabaseUnreachable(
+                    f"The schema could not be changed for {TRIES_MAX} tries ({said}).",
+                    "Something holds a lock on it: look at SHOW PROCESSLIST, then run migrate "
+                    "again.",
+                ) from None
+            if code == failures.LOCK_WAIT:
+                report("someone holds a lock on the schema; trying again")
+            await asyncio.sleep(random.uniform(0.05, 0.3))
+    raise AssertionError("the loop returns or raises")
+
+
+# ── For people ────────────────────────────────────────────────────────────────────────────────
+
+
+def as_sql(state: State, buckets: int, with_roles: bool) -> str:
+    """Everything that `migrate` would run, for an administrator to read and feed to `mysql`."""
+    if not isinstance(state, MysqlState):
+        raise Bug("this state does not say which server it is of")
+    server = state.server
+    parts = [
+        f"SET SESSION sql_mode = '{sql_mode(server)}', time_zone = '+00:00';",
+        _as_script(_rendered(_LEDGER, 1, server)),
+    ]
+    for m in state.pending:
+        parts.append(f"-- ── {m.version:04} {m.name} ──")
+        parts.append(_as_script(_rendered(m.rendered(buckets), buckets, server)))
+        parts.append(
+            "INSERT INTO schema_migrations (version, name, checksum, oldest_program) VALUES "
+            f"({m.version}, '{m.name}', '{m.checksum}', '{m.oldest_program}');"
+        )
+    parts.append(_as_script(_rendered(generated("guard"), buckets, server)))
+    if with_roles:
+        parts.append(_accounts_as_sql())
+        parts.append(generated("grants"))
+    if state.buckets is None:
+        parts.append(f"INSERT INTO schema_settings VALUES ('buckets', '{buckets}');")
+    for name in ["guard", "grants"] if with_roles else ["guard"]:
+        parts.append(
+            f"INSERT INTO schema_settings VALUES ('generated {name}', '{_checksum(name)}')\n"
+            f"    ON DUPLICATE KEY UPDATE value = '{_checksum(name)}';"
+        )
+    return "\n\n".join(parts)
+
+
+def _as_script(texts: Iterable[str]) -> str:
+    return "\n\n".join(["DELIMITER //", *(f"{text}//" for text in texts), "DELIMITER ;"])
+
+
+def _accounts_as_sql() -> str:
+    made = "\n".join(
+        f"CREATE USER IF NOT EXISTS '{role.name}'@'{host}' ACCOUNT LOCK;"
+        for role in ROLES
+        for host in rights.HOSTS
+    )
+    return (
+        "-- Set a password for each of these (ALTER USER … IDENTIFIED BY … ACCOUNT UNLOCK) and\n"
+        "-- give every component its own URL (SUREHOOK_DATABASE_URL_ROUTER …), or let\n"
+        f"-- `surehook migrate` make them.\n{made}"
+    )
