@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from support import mysql_connection
-from support.connections import connected
+from support.connections import connected, is_mysql
 from support.mysql_connection import MysqlConnection
 from support.server import Server
 from surehook.roles import BY_COMPONENT
@@ -42,7 +42,7 @@ async def engine_connection(url: str) -> AsyncIterator[Any]:
     try:
         yield connection
     finally:
-        await connection.close()
+        await (connection.ensure_closed() if is_mysql(url) else connection.close())
 
 
 async def migrate(url: str, **how: Any) -> None:

@@ -90,7 +90,7 @@ async def migrate(url: str, buckets: int, role_secret: str) -> None:
     try:
         await engine.migrate(connection, buckets=buckets, role_secret=role_secret)
     finally:
-        await connection.close()
+        await connection.ensure_closed()
 
 
 async def _drop(admin: Any, name: str) -> None:
@@ -145,11 +145,11 @@ async def _look(admin: Any, name: str) -> tuple[dict[str, object], list[str]]:
 async def _refuse_leaks(admin: Any, name: str) -> None:
     """A session that was closed takes a moment to go; one that was not is ended here."""
     sessions = f"SELECT id, user, info FROM information_schema.processlist WHERE db = '{name}'"
-    for _ in range(100):
+    for _ in range(400):
         left = await admin.native(sessions)
         if not left:
             return
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.005)
     for session in left:
         await admin.native(f"KILL {session[0]}")
     raise AssertionError(f"connections left open: {[tuple(row) for row in left]}")
