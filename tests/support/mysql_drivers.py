@@ -116,10 +116,12 @@ async def with_aiomysql(login: Login) -> AsyncIterator[Transaction]:
 
 @asynccontextmanager
 async def with_aiomysql_pool(login: Login) -> AsyncIterator[Transaction]:
-    async with aiomysql.create_pool(**_db(login), minsize=1, maxsize=1) as pool:
-        async with pool.acquire() as connection:
-            yield awaiting(connection, lambda statement: _execute(connection, statement))
-            await connection.commit()
+    async with (
+        aiomysql.create_pool(**_db(login), minsize=1, maxsize=1) as pool,
+        pool.acquire() as connection,
+    ):
+        yield awaiting(connection, lambda statement: _execute(connection, statement))
+        await connection.commit()
 
 
 def _db(login: Login) -> dict[str, Any]:
@@ -139,10 +141,12 @@ async def with_asyncmy(login: Login) -> AsyncIterator[Transaction]:
 
 @asynccontextmanager
 async def with_asyncmy_pool(login: Login) -> AsyncIterator[Transaction]:
-    async with asyncmy.create_pool(**arguments(login), minsize=1, maxsize=1) as pool:
-        async with pool.acquire() as connection:
-            yield awaiting(connection, lambda statement: _execute(connection, statement))
-            await connection.commit()
+    async with (
+        asyncmy.create_pool(**arguments(login), minsize=1, maxsize=1) as pool,
+        pool.acquire() as connection,
+    ):
+        yield awaiting(connection, lambda statement: _execute(connection, statement))
+        await connection.commit()
 
 
 # ── SQLAlchemy ────────────────────────────────────────────────────────────────────────────────

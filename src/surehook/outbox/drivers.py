@@ -18,6 +18,7 @@ from surehook.outbox.statement import (
     PARAMETERS,
     Dialect,
     Values,
+    has_key_beyond_ascii,
     in_dialect,
     is_repetition,
     text_of,
@@ -42,6 +43,9 @@ _NAMES: dict[str, Dialect] = {  # as SQLAlchemy's dialects and Django's vendors 
     "mariadb": "mysql",
 }
 _ASYNC = ("asyncpg", "aiomysql", "asyncmy", "mysql.connector.aio")
+# They take the server's messages for UTF-8, whatever the connection's character set: when one is
+# not, Connector loses the number of the error, and mysqlclient takes the process down.
+_READ_ONLY_UTF8 = ("mysql.connector", "MySQLdb")
 _POOLS = {
     *("Pool", "Engine", "AsyncEngine", "sessionmaker", "async_sessionmaker", "ConnectionPool"),
     *("AsyncConnectionPool", "MySQLConnectionPool"),
@@ -64,6 +68,8 @@ class Kind:
 def send(connection: Any, kind: Kind, schema: str | None, values: Values) -> None:
     dialect = _dialect_of(connection, kind)
     given = in_dialect(dialect, values)
+    if dialect == "mysql" and has_key_beyond_ascii(values):
+        _refuse_unreadable(_driver_s_own(connection, kind))
     with _repetitions_forgiven(dialect):
         if kind.family == "sqlalchemy":
             connection.execute(_clause(dialect, schema), _named(given))
@@ -76,6 +82,9 @@ def send(connection: Any, kind: Kind, schema: str | None, values: Values) -> Non
 async def send_async(connection: Any, kind: Kind, schema: str | None, values: Values) -> None:
     dialect = _dialect_of(connection, kind)
     given = in_dialect(dialect, values)
+    # SQLAlchemy's asynchronous drivers read every answer.
+    if dialect == "mysql" and kind.family != "sqlalchemy" and has_key_beyond_ascii(values):
+        _refuse_unreadable(_of_cursor(connection))
     with _repetitions_forgiven(dialect):
         if kind.family == "sqlalchemy":
             await connection.execute(_clause(dialect, schema), _named(given))
@@ -102,6 +111,31 @@ def _repetitions_forgiven(dialect: Dialect) -> Iterator[None]:
     except Exception as error:
         if dialect != "mysql" or not is_repetition(error):
             raise
+
+
+def _refuse_unreadable(connection: Any) -> None:
+    """If the key is a repetition, the server's answer will quote it."""
+    if not any(_is_within(base.__module__, *_READ_ONLY_UTF8) for base in type(connection).__mro__):
+        return
+    says = getattr(connection, "character_set_name", None)
+    charset = says() if says else connection.charset
+    if not charset.startswith("utf8"):
+        raise ValueError(
+            f"tenant and external_id must be ASCII on a connection in {charset}, of which this "
+            "driver cannot read every answer: open it with charset='utf8mb4'"
+        )
+
+
+def _driver_s_own(connection: Any, kind: Kind) -> Any:
+    """The connection below SQLAlchemy's or Django's."""
+    if kind.family == "sqlalchemy":
+        bound = connection.connection() if hasattr(connection, "get_bind") else connection
+        return bound.connection.driver_connection
+    if kind.family == "django":
+        wrapper = getattr(connection, "db", connection)
+        wrapper.ensure_connection()
+        return wrapper.connection
+    return _of_cursor(connection)
 
 
 @cache

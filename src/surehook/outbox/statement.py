@@ -45,6 +45,11 @@ def key_hash(tenant: str, external_id: str | None) -> int:
     return zlib.crc32(f"{tenant}\0{external_id}".encode())
 
 
+def has_key_beyond_ascii(values: Values) -> bool:
+    _, _, tenant, external_id, _ = values
+    return external_id is not None and not (tenant.isascii() and external_id.isascii())
+
+
 def in_dialect(dialect: Dialect, values: Values) -> Values:
     """The values as the dialect's statement takes them."""
     if dialect == "postgres":
