@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from support import dialects, servers
+from support import servers
+from support.connections import migrate
 from support.pipeline import ALL, FakeSender, facts, running
 from support.rows import a_subscription, an_event
 from support.waiting import until, until_row
@@ -230,7 +231,7 @@ async def test_the_pipeline_outlives_a_restart_of_the_server(server_kind: str) -
 
 async def _outlives_a_restart(first: servers.Runnable, second: servers.Runnable) -> None:
     url = first.url
-    await dialects.migrate(url, buckets=1, role_secret=servers.ROLE_SECRET)
+    await migrate(url, buckets=1, role_secret=servers.ROLE_SECRET)
     async with servers.connected(url) as owner:
         await a_subscription(owner)
         await an_event(owner)

@@ -13,12 +13,11 @@ from typing import Any
 import asyncpg
 
 from support import mysql_connection
-from support.connections import connected, is_mysql
+from support.connections import connected
 from support.mysql_connection import MysqlConnection
 from support.server import Server
 from surehook.roles import BY_COMPONENT
-from surehook.store import engine_of
-from surehook.store.logins import Login, derived_password
+from surehook.store.logins import derived_password
 
 # For pytest.raises: what either driver raises.
 Error = (asyncpg.PostgresError, mysql_connection.Refusal)
@@ -33,21 +32,6 @@ def speaks_mysql(connection: Any) -> bool:
 def as_role(server: Server, url: str, role: str) -> Any:
     """A connection with a role's own login."""
     return connected(url, user=role, password=derived_password(server.role_secret, role))
-
-
-@asynccontextmanager
-async def engine_connection(url: str) -> AsyncIterator[Any]:
-    """A connection of the product's own, as its owner: what `migrate` and `doctor` take."""
-    connection = await engine_of(url).connect(Login("migrate", url), 30)
-    try:
-        yield connection
-    finally:
-        await (connection.ensure_closed() if is_mysql(url) else connection.close())
-
-
-async def migrate(url: str, **how: Any) -> None:
-    async with engine_connection(url) as connection:
-        await engine_of(url).migrate(connection, **how)
 
 
 # ── Sessions ──────────────────────────────────────────────────────────────────────────────────

@@ -21,10 +21,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from support import clock
-from support.connections import connected
+from support.connections import connected, migrate
 from support.server import Server
-from surehook.store import engine_of
-from surehook.store.logins import Login
 
 LEDGER = ("schema_migrations", "schema_settings")  # filled by migrating: compared, never emptied
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
@@ -71,7 +69,7 @@ async def _taken(server: Server, buckets: int) -> Made:
     if free:
         return free.pop()
     made = await _create(server, buckets)
-    await migrate(server.url_of(made.name), buckets, server.role_secret)
+    await migrate(server.url_of(made.name), buckets=buckets, role_secret=server.role_secret)
     async with connected(server.url) as admin:
         made.schema = (await _look(admin, made.name))[0]
     return made
@@ -82,15 +80,6 @@ async def _create(server: Server, buckets: int) -> Made:
     async with connected(server.url) as admin:
         await admin.native(f"CREATE DATABASE {made.name}")
     return made
-
-
-async def migrate(url: str, buckets: int, role_secret: str) -> None:
-    engine = engine_of(url)
-    connection = await engine.connect(Login("migrate", url), 30)
-    try:
-        await engine.migrate(connection, buckets=buckets, role_secret=role_secret)
-    finally:
-        await connection.ensure_closed()
 
 
 async def _drop(admin: Any, name: str) -> None:

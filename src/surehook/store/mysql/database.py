@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -19,15 +18,15 @@ from surehook.store.database import Database, LockHeld, Refused, Result, Row, Se
 from surehook.store.logins import Login
 from surehook.store.mysql import failures
 from surehook.store.mysql.connection import Connection, Settings, Written, connect
+from surehook.store.mysql.pool import Pool
 from surehook.store.mysql.server import Server
 from surehook.store.mysql.values import pieces, rendered
 from surehook.store.statements import Statement
 
 RETRIES_MAX = 8
-# A session that says nothing for a minute has lost its process or its machine, and with it may
-# hold locks: the server ends it. We let go of an idle one earlier.
+# A session that says nothing for a minute has lost its process or its machine, and may still hold
+# locks: the server ends it. The pool lets go of an idle one earlier.
 SILENCE_SECONDS_MAX = 60
-IDLE_SECONDS_MAX = 45.0
 
 
 class Duplicate(Exception):
@@ -109,9 +108,7 @@ class MysqlDatabase(Database):
     def __init__(self, config: Config, login: Login) -> None:
         super().__init__(config, login)
         self._pieces = {name: pieces(statement) for name, statement in self._statements.items()}
-        self._slots = asyncio.Semaphore(config.number("database.connections"))
-        self._idle: list[tuple[Connection, float]] = []
-        self._used: set[Connection] = set()
+        self._pool = Pool(self._connect, config.number("database.connections"))
         self.statement_seconds = config.seconds("database.statement_timeout")
 
     @staticmethod
@@ -121,7 +118,7 @@ class MysqlDatabase(Database):
     # ── Connections ───────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
-        async with self._connection() as connection:
+        async with self._pool.connection() as connection:
             connection.server.refuse_if_unfit()
 
     async def _connect(self) -> Connection:
@@ -131,33 +128,6 @@ class MysqlDatabase(Database):
             lambda server: component_settings(server, self._config, self.component),
             name=f"surehook {self.component}",
         )
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """One for now. It goes back only if it is whole and in no transaction."""
-        async with self._slots:
-            connection = self._take_idle() or await self._connect()
-            self._used.add(connection)
-            try:
-                yield connection
-            finally:
-                self._used.discard(connection)
-                if connection.usable and not connection.in_transaction:
-                    self._idle.append((connection, time.monotonic()))
-                else:
-                    connection.terminate()
-
-    def _take_idle(self) -> Connection | None:
-        """The one used last, so that those which load no longer needs grow old and go."""
-        oldest = time.monotonic() - IDLE_SECONDS_MAX
-        while self._idle and self._idle[0][1] < oldest:
-            self._idle.pop(0)[0].terminate()
-        while self._idle:
-            connection, _ = self._idle.pop()
-            if connection.usable:
-                return connection
-            connection.terminate()
-        return None
 
     async def check_schema(self) -> None:
         from surehook.store.mysql.migrate import read_state
@@ -171,13 +141,10 @@ class MysqlDatabase(Database):
         await self.run(work)
 
     def connections(self) -> tuple[int, int]:
-        return len(self._used), len(self._idle)
+        return self._pool.sizes()
 
     async def close(self) -> None:
-        idle, self._idle = self._idle, []
-        for connection in self._used:
-            connection.terminate()
-        await asyncio.gather(*(connection.close() for connection, _ in idle))
+        await self._pool.close()
 
     # ── Statements ────────────────────────────────────────────────────────────────────────────
 
@@ -185,7 +152,7 @@ class MysqlDatabase(Database):
         for attempt in range(RETRIES_MAX + 1):
             try:
                 # The server ends a statement first; this is for a network that went silent.
-                async with asyncio.timeout(None) as limit, self._connection() as connection:
+                async with asyncio.timeout(None) as limit, self._pool.connection() as connection:
                     limit.reschedule(asyncio.get_running_loop().time() + self.statement_seconds + 5)
                     return await work(MysqlSession(connection, self))
             except LockHeld as error:

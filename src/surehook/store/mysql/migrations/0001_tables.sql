@@ -111,7 +111,8 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_sagas (
     UNIQUE KEY uniq_saga_event_subscription (event_id, subscription_id, requeued_from, bucket),
     -- What is due, in order of time, and the walk over what is in progress. Serves idx_saga_status.
     KEY idx_saga_status_retry (status, next_attempt_at, id),
-    -- What waits, per subscription: the fair pick.
+    -- What waits, per subscription: the fair pick. With the bucket first, grouping by subscription
+    -- jumps from one to the next instead of reading all that waits.
     KEY idx_saga_waiting (bucket, waiting, subscription_id, next_attempt_at),
     -- What died, in order of time: the dead-letter sweep.
     KEY idx_saga_dead (died_at, id)
