@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from support import Configure
+from support import Configure, servers
 from support.api import FLAGS, serving
 from support.gate import Gate
 from support.http import Client, Reply
@@ -17,6 +17,7 @@ from support.waiting import until
 from surehook.store.logins import Place
 
 CLIENTS = 16
+TOLD_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ async def test_a_lost_database_is_told_in_two_seconds_and_nothing_is_falsely_ack
     stored = {row["id"] for row in await owner.fetch("SELECT id FROM events")}
     assert set(load.acknowledged) <= stored
     assert load.wrong == []
-    assert load.slowest < 2.5  # 2 s, and what a busy machine adds
+    assert load.slowest < TOLD_SECONDS
 
 
 @pytest.mark.parametrize("how", ["shut", "silence"])
@@ -102,13 +103,19 @@ async def test_every_other_route_says_503_while_the_database_is_away(
     made = (await gated.post("/v1/keys", {"name": "a", "scopes": ["read"]})).json()
     getattr(gate, how)()
     user = gated.with_key(made["key"])
-    started = time.monotonic()
     asked = [gated.get("/v1/events"), gated.get("/v1/deliveries/1"), user.get("/v1/events")]
     asked += [gated.post("/v1/keys", {"name": "b", "scopes": ["read"]})]
     asked += [gated.post("/v1/dead-letters/1/requeue"), gated.get("/v1/subscriptions")]
-    replies = await asyncio.gather(*asked, gated.get("/readyz"), gated.get("/metrics"))
-    assert time.monotonic() - started < 2.5
-    assert [reply.status for reply in replies] == [503] * 7 + [200]
+    # These may take many seconds, but not to find out that they cannot begin.
+    asked += [gated.post("/v1/dead-letters/requeue"), gated.post("/v1/subscriptions/1/test")]
+    asked += [gated.post("/v1/subscriptions/1/verify?wait=10")]
+    asked += [gated.post("/v1/events/batch", {"events": [{"event_type": "a", "payload": 1}]})]
+    asked += [gated.get("/readyz"), gated.get("/metrics")]
+    timed = await asyncio.gather(*map(_timed, asked))
+    replies = [reply for reply, _ in timed]
+    assert [reply.status for reply in replies] == [503] * 11 + [200]
+    assert max(seconds for _, seconds in timed) < TOLD_SECONDS
+    assert all("retry-after" in reply.headers for reply in replies[:10])
     assert b"surehook_facts_total" in replies[-1].body
     assert replies[-2].json()["checks"]["database"] != "ok"
     assert (await gated.get("/healthz")).status == 200
@@ -119,3 +126,24 @@ async def test_every_other_route_says_503_while_the_database_is_away(
 
     await until(recovered)
     assert (await user.get("/v1/events")).status == 200
+
+
+async def test_a_key_that_was_found_late_leaves_its_request_the_less_time(
+    client: Client, owner: Any, database_url: str
+) -> None:
+    made = (await client.post("/v1/keys", {"name": "a", "scopes": ["read"]})).json()
+    await owner.execute("BEGIN; LOCK TABLE events")
+    async with servers.connected(database_url) as other:
+        await other.execute("BEGIN; LOCK TABLE api_keys")
+        asked = asyncio.ensure_future(_timed(client.with_key(made["key"]).get("/v1/events")))
+        await asyncio.sleep(1.0)
+        await other.execute("ROLLBACK")
+    reply, seconds = await asked
+    await owner.execute("ROLLBACK")
+    assert reply.status == 503 and 1.0 < seconds < TOLD_SECONDS
+
+
+async def _timed(asking: Awaitable[Reply]) -> tuple[Reply, float]:
+    started = time.monotonic()
+    reply = await asking
+    return reply, time.monotonic() - started

@@ -93,6 +93,16 @@ async def test_a_batch_answers_each_event(client: Client, owner: Any) -> None:
     assert await owner.fetchval("SELECT count(*) FROM events") == 3
 
 
+async def test_each_result_of_a_batch_is_that_of_its_own_event(client: Client, owner: Any) -> None:
+    keys = {number: f"k{999 - number}" for number in range(1000) if number % 3 == 0}
+    events = [{**EVENT, "payload": n, "external_id": keys.get(n)} for n in range(1000)]
+    reply = await client.post("/v1/events/batch", {"events": events})
+    answered = {one["id"]: n for n, one in enumerate(reply.json()["results"])}
+    rows = await owner.fetch("SELECT id, payload::text AS payload, external_id FROM events")
+    assert {row["id"]: int(row["payload"]) for row in rows} == answered
+    assert {int(r["payload"]): r["external_id"] for r in rows if r["external_id"]} == keys
+
+
 async def test_a_batch_with_one_wrong_event_stores_nothing(client: Client, owner: Any) -> None:
     events = [EVENT, EVENT, {**EVENT, "event_type": "not this"}]
     reply = await client.post("/v1/events/batch", {"events": events})

@@ -112,14 +112,23 @@ def test_a_close_that_the_loop_has_not_seen_yet_is_found_before_writing(
     assert server.posts == 2 and server.connections == 2
 
 
-async def test_connections_end_by_age_idleness_and_number() -> None:
-    limits = PoolLimits(per_origin=2, total=3, idle_seconds=0.3, age_seconds=60)
+async def test_no_more_connections_are_kept_than_the_limits_allow() -> None:
+    # Nothing here may end by itself meanwhile, however long a busy machine takes.
+    limits = PoolLimits(per_origin=2, total=3, idle_seconds=600, age_seconds=600)
     async with Receiver() as one, Receiver() as two, started(settings(pool=limits)) as sender:
-        for receiver in (one, two):
+        for receiver, kept in ((one, 2), (two, 3)):
             receiver.script("/d", Answer(delay=0.05))
             await asyncio.gather(*(sender.send(request(receiver.url + "/d")) for _ in range(5)))
-        assert sender.idle_connections == 3
-        await until(lambda: not sender.idle_connections)
+            assert sender.idle_connections == kept
+
+
+async def test_a_connection_that_stays_idle_is_ended() -> None:
+    limits = PoolLimits(idle_seconds=0.3)
+    async with Receiver() as receiver, started(settings(pool=limits)) as sender:
+        assert (await sender.send(request(receiver.url))).delivered
+        assert sender.idle_connections == 1  # nothing else has run since it was kept
+        await until(lambda: not sender.idle_connections, timeout=30)
+        await until(lambda: not receiver.open_connections, timeout=30)
 
 
 async def test_a_connection_past_its_age_is_not_used_again() -> None:

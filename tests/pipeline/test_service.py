@@ -270,6 +270,7 @@ class Looking(Component):
     """Notes how long it is left to rest, and asks for a minute each time."""
 
     name = "looking"
+    urgent = True
     wakes_on = (Channel.EVENTS,)
 
     def __init__(self) -> None:

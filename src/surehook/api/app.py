@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from surehook.api import deadletters, deliveries, events, health, keys, strict, subscriptions
-from surehook.api.auth import KeyChecks
+from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
-from surehook.api.routes import NOBODY, Answer, Call, Route, Table
+from surehook.api.routes import NOBODY, QUICK_SECONDS, Answer, Call, Route, Table
 from surehook.api.wire import (
     DOCS_POLICY,
     SECURITY_HEADERS,
@@ -93,8 +93,11 @@ class Api:
         try:
             with self.room.for_body() as held:
                 route, number = self._route(scope)
-                call = await self._call(route, number, scope, head, receive, held.read)
-                given = await self._within(route, call)
+                asked = asyncio.get_running_loop().time()
+                key = await self._key(route, head)
+                left = route.seconds - (asyncio.get_running_loop().time() - asked)
+                call = await self._call(route, number, scope, head, key, receive, held.read)
+                given = await self._within(route, call, left)
         except Exception as error:
             await refuse(send, error, head.request_id)
             return
@@ -110,20 +113,25 @@ class Api:
             raise Problem(NO_METHOD, "See the Allow header.", None, ((b"allow", allowed),))
         return methods[method], number
 
+    async def _key(self, route: Route, head: Head) -> Key:
+        """Who is asking. Before all else, so that a stranger's body is not even read."""
+        if route.scope is None or (self.metrics_open and route.path == "/metrics"):
+            return NOBODY
+        key = await self.checks.check(head.authorization, head.client)
+        key.need(route.scope)
+        return key
+
     async def _call(
         self,
         route: Route,
         number: int,
         scope: dict[str, Any],
         head: Head,
+        key: Key,
         receive: Receive,
         read: Callable[..., Any],
     ) -> Call:
-        """The request, checked: key first, so that a stranger's body is not even read."""
-        key = NOBODY
-        if route.scope is not None and not (self.metrics_open and route.path == "/metrics"):
-            key = await self.checks.check(head.authorization, head.client)
-            key.need(route.scope)
+        """The request, checked."""
         query = read_query(route, scope["query_string"])
         body: Any = None
         if route.body is not None:
@@ -133,13 +141,16 @@ class Api:
         idempotency_key = head.idempotency_key() if route.idempotent else None
         return Call(self, key, head.request_id, number, query, body, idempotency_key)
 
-    async def _within(self, route: Route, call: Call) -> Answer:
+    async def _within(self, route: Route, call: Call, seconds: float) -> Answer:
         if len(self._under_way) >= UNDER_WAY_MAX:
             raise unavailable("Too many requests are under way.")
+        if route.seconds > QUICK_SECONDS and await self.vitals.database() != "ok":
+            # What may take long says at once that it cannot even begin.
+            raise unavailable("The database does not answer.")
         task = asyncio.ensure_future(route.handler(call))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
-        await asyncio.wait([task], timeout=route.seconds)
+        await asyncio.wait([task], timeout=seconds)
         if not task.done():
             task.cancel()
             raise unavailable("The database does not answer in time.")

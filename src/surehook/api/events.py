@@ -23,7 +23,7 @@ from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
 from surehook.api.pages import before_time, page_of, shaped
 from surehook.api.problems import CONFLICT, Problem, invalid, not_found
-from surehook.api.routes import Answer, Call, Route
+from surehook.api.routes import QUICK_SECONDS, Answer, Call, Route
 from surehook.api.shapes import (
     BIGGEST_ID,
     LIMIT_MAX,
@@ -51,8 +51,7 @@ from surehook.store.observer import Found
 if TYPE_CHECKING:
     from surehook.api.app import Api
 
-# From the first byte of a request to its answer, but for the time that its body takes.
-STORE_SECONDS = 1.8
+# Those who were answered are forgotten this often.
 PATIENCE_SECONDS = 0.1
 ENVELOPE_MAX = 4096
 EXTERNAL_ID_MAX = 255
@@ -118,7 +117,7 @@ async def post_event(api: Api, scope: dict[str, Any], receive: Receive, send: Se
         asked = asyncio.get_running_loop().time()
         key = await api.checks.check(head.authorization, head.client)
         key.need(Scope.INGEST)
-        left = STORE_SECONDS - (asyncio.get_running_loop().time() - asked)
+        left = QUICK_SECONDS - (asyncio.get_running_loop().time() - asked)
         largest = api.payload_max + ENVELOPE_MAX
         with api.room.for_body() as held:
             body = await held.read(receive, head.length, largest)
@@ -150,7 +149,7 @@ class Patience:
         loop = asyncio.get_running_loop()
         heappush(self._waits, (loop.time() + seconds, next(self._numbers), ticket))
         if self._timer is None:
-            self._timer = loop.call_later(PATIENCE_SECONDS, self._look)
+            self._timer = loop.call_later(min(PATIENCE_SECONDS, seconds), self._look)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -159,7 +158,10 @@ class Patience:
             _, _, ticket = heappop(self._waits)
             if not ticket.stored.done():
                 ticket.give_up()
-        self._timer = loop.call_later(PATIENCE_SECONDS, self._look) if self._waits else None
+        self._timer = None
+        if self._waits:
+            left = self._waits[0][0] - now
+            self._timer = loop.call_later(min(PATIENCE_SECONDS, left), self._look)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -271,7 +273,7 @@ ROUTES = (
         "/v1/events/batch",
         post_batch,
         Scope.INGEST,
-        "Store up to 1,000 events; one result per event",
+        "Store up to 1,000 events; a result for each, in their order (their ids are in none)",
         {200: BatchAnswer},
         "events",
         body=BatchBody,

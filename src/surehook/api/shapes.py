@@ -135,6 +135,9 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
 
 
 class BatchAnswer(Struct, frozen=True):
+    """The first result is the first event's, and so on. The ids are in no order: events with a
+    key and events without one are stored side by side."""
+
     results: list[BatchResult]
 
 

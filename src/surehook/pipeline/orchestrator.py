@@ -66,10 +66,12 @@ class _Bucket:
     rotate_after: int = 0
     look_due: float = 0.0
     open_jobs: int = 1 << 60  # an upper bound; counted anew when it matters
+    idle: bool = False  # nothing was due at the last look
 
 
 class Orchestrator(Component):
     name = "orchestrator"
+    urgent = True
     wakes_on = (Channel.SAGAS, Channel.RESULTS)
 
     def __init__(
@@ -114,13 +116,15 @@ class Orchestrator(Component):
 
     async def _create(self, bucket: _Bucket) -> float:
         """Jobs for due sagas; returns the rest until more may be due."""
+        if bucket.idle and (rest := await self._until_due(bucket)) > 0:
+            return rest
         room = await self._room(bucket)
         if room <= 0:
             return BLOCKED_SECONDS
         waiting = await self._store.due_subscriptions(bucket.number, self._batch)
+        bucket.idle = not waiting
         if not waiting:
-            seconds = await self._store.next_due(bucket.number)
-            return POLL_MAX_SECONDS if seconds is None else min(max(seconds, 0), POLL_MAX_SECONDS)
+            return await self._until_due(bucket)
         hidden = sum(item.due for item in waiting) >= self._batch
         now = time.monotonic()
         # A backlog that could take all the room each time leaves half of it now and then.
@@ -130,6 +134,10 @@ class Orchestrator(Component):
             bucket.look_due = now + LOOK_SECONDS
             created += await self._look_around(bucket, room - created)
         return 0 if created >= room else BLOCKED_SECONDS
+
+    async def _until_due(self, bucket: _Bucket) -> float:
+        seconds = await self._store.next_due(bucket.number)
+        return POLL_MAX_SECONDS if seconds is None else min(max(seconds, 0), POLL_MAX_SECONDS)
 
     async def _room(self, bucket: _Bucket) -> int:
         """How many jobs may be created now."""

@@ -29,6 +29,7 @@ IDLE_AFTER = 40
 
 class Router(Component):
     name = "router"
+    urgent = True
     wakes_on = (Channel.EVENTS,)
 
     def __init__(

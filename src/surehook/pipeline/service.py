@@ -50,6 +50,8 @@ class Component:
     name = "component"
     # The hints that end this component's rest.
     wakes_on: tuple[Channel, ...] = ()
+    # Whether deliveries wait for it: then it looks often where no hint can reach it.
+    urgent = False
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -94,7 +96,7 @@ class Service:
         self._lost = False
         self._failures = 0
         self._turned_at = time.monotonic()
-        self._deaf = database is not None and not database.notifies and bool(component.wakes_on)
+        self._deaf = database is not None and not database.notifies
         self._look_seconds = LOOK_FIRST_SECONDS
         for channel in component.wakes_on:
             hints.on(channel, _bound(component, channel))
@@ -146,7 +148,8 @@ class Service:
                     self._look_seconds = LOOK_FIRST_SECONDS
                     await asyncio.sleep(0)  # let the others have their turn
                     continue
-                seconds = min(seconds, self._next_look()) if self._deaf else seconds
+                if self._deaf and self.component.urgent:
+                    seconds = min(seconds, self._next_look())
             except DatabaseUnreachable as error:
                 if not self._lost:
                     self._lost = True

@@ -65,6 +65,7 @@ class _Lease:
 
 class Worker(Component):
     name = "worker"
+    urgent = True
     wakes_on = (Channel.JOBS,)
 
     def __init__(

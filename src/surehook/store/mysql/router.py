@@ -65,6 +65,7 @@ class MysqlRouterStore(RouterStore):
     def __init__(self, database: MysqlDatabase) -> None:
         super().__init__(database)
         self._probe_due: dict[int, float] = {}
+        self._idle: set[int] = set()  # buckets in which nothing was new
 
     async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
         async def work(session: MysqlSession) -> tuple[list[RoutedSaga], bool] | None:
@@ -85,11 +86,21 @@ class MysqlRouterStore(RouterStore):
                 await self._bury(session, bucket)
             return sagas, late_left or len(late) + len(new) >= count
 
+        if bucket in self._idle and not await self._anything_new(bucket):
+            return [], False
         result = await self._database.in_transaction(work)
+        if result == ([], False):
+            self._idle.add(bucket)
+        else:
+            self._idle.discard(bucket)
         await crashpoints.here("router.after_commit")
         if result is None and await self._database.one("cursor_exists", bucket=bucket) is None:
             await self._database.write("create_cursor", bucket=bucket)
         return result
+
+    async def _anything_new(self, bucket: int) -> bool:
+        row = await self._database.one("anything_new", bucket=bucket)
+        return row is None or bool(row[0])
 
     def _is_time_to_probe(self, bucket: int) -> bool:
         now = time.monotonic()

@@ -7,6 +7,12 @@
 -- name: create_cursor :none
 INSERT INTO router_cursor (bucket) VALUES (:bucket);
 
+-- name: anything_new :one
+-- What an idle router asks, without a transaction; NULL = there is no cursor yet.
+SELECT EXISTS (SELECT 1 FROM events e WHERE e.bucket = c.bucket AND e.id > c.read_until_id)
+    OR EXISTS (SELECT 1 FROM router_gaps g WHERE g.bucket = c.bucket) AS anything
+FROM router_cursor c WHERE c.bucket = :bucket;
+
 -- name: lock_cursor :one
 -- One router at a time per bucket; the others find no row and stand by.
 SELECT read_until_id FROM router_cursor WHERE bucket = :bucket

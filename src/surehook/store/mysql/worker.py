@@ -14,6 +14,10 @@ from surehook.store.worker import WorkerStore
 class MysqlWorkerStore(WorkerStore):
     _database: MysqlDatabase
 
+    def __init__(self, database: MysqlDatabase, worker_id: str) -> None:
+        super().__init__(database, worker_id)
+        self._idle: set[int] = set()  # buckets in which nothing waited
+
     async def lease_jobs(
         self, bucket: int, count: int, payload_bytes: int, lease_seconds: float, lease_token: int
     ) -> list[LeasedJob]:
@@ -22,7 +26,18 @@ class MysqlWorkerStore(WorkerStore):
             fitting = await _fitting(session, bucket, picked, payload_bytes)
             return await self._lease(session, bucket, fitting, lease_seconds, lease_token)
 
-        return await self._database.in_transaction(work)
+        if bucket in self._idle and not await self._any_waits(bucket):
+            return []
+        leased = await self._database.in_transaction(work)
+        if leased:
+            self._idle.discard(bucket)
+        else:
+            self._idle.add(bucket)
+        return leased
+
+    async def _any_waits(self, bucket: int) -> bool:
+        row = await self._database.one("any_waits", bucket=bucket)
+        return bool(row and row[0])
 
     async def lease_suspect_job(
         self, bucket: int, lease_seconds: float, lease_token: int

@@ -1,5 +1,12 @@
 -- Worker: UPDATE jobs (lease and result columns), nothing else.
 
+-- name: any_waits :one
+-- What an idle worker asks, without a transaction.
+SELECT EXISTS (
+    SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
+    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
+) AS waits;
+
 -- name: pick_jobs :many
 -- As many as there are free slots. Jobs that once outlived their lease are left to
 -- pick_suspect_job.
