@@ -165,7 +165,7 @@ REFUSED = {
             "INSERT INTO events (event_type, payload) VALUES ('a', '1') "
             "ON DUPLICATE KEY UPDATE payload = '2'"
         ),
-        native("SELECT id FROM events FOR SHARE"),
+        native("SELECT id FROM events LOCK IN SHARE MODE"),
     ],
 }
 

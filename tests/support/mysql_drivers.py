@@ -106,7 +106,7 @@ async def with_connector_async(login: Login) -> AsyncIterator[Transaction]:
 
 @asynccontextmanager
 async def with_aiomysql(login: Login) -> AsyncIterator[Transaction]:
-    connection = await aiomysql.connect(**_db(login))
+    connection = await aiomysql.connect(**renamed(login))
     try:
         yield awaiting(connection, lambda statement: _execute(connection, statement))
         await connection.commit()
@@ -117,14 +117,14 @@ async def with_aiomysql(login: Login) -> AsyncIterator[Transaction]:
 @asynccontextmanager
 async def with_aiomysql_pool(login: Login) -> AsyncIterator[Transaction]:
     async with (
-        aiomysql.create_pool(**_db(login), minsize=1, maxsize=1) as pool,
+        aiomysql.create_pool(**renamed(login), minsize=1, maxsize=1) as pool,
         pool.acquire() as connection,
     ):
         yield awaiting(connection, lambda statement: _execute(connection, statement))
         await connection.commit()
 
 
-def _db(login: Login) -> dict[str, Any]:
+def renamed(login: Login) -> dict[str, Any]:
     """aiomysql calls the database by another name."""
     return {"db" if name == "database" else name: of for name, of in arguments(login).items()}
 

@@ -5,7 +5,7 @@ Reads and writes what the test says, as a login of the application's own.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +89,7 @@ def awaiting(handle: Any, execute: Callable[[str], Awaitable[object]] | None = N
 
 
 @asynccontextmanager
-async def in_django(login: Login, settings: dict[str, object]) -> AsyncIterator[Transaction]:
+async def in_django(login: Login, settings: Mapping[str, object]) -> AsyncIterator[Transaction]:
     """`settings` are those of this database beside the login's own."""
     if not django.conf.settings.configured:
         django.conf.settings.configure(DATABASES={})
