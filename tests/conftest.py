@@ -8,8 +8,9 @@ SUREHOOK_TEST_POSTGRES=system|wheel a PostgreSQL, SUREHOOK_TEST_MYSQL_URL adds a
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["run_directory"] = str(_owned_run(node.config).directory)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: looking for garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_litter() -> Iterator[None]:
+    """What a test forgot to close complains when it is collected: at the end of its own file, and
+    not in the midst of some later test that has nothing to do with it."""
+    yield
+    gc.collect()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

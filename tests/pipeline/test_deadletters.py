@@ -310,6 +310,21 @@ async def test_every_part_of_the_filter_is_respected(
     ), "a dry run wrote something"
 
 
+async def test_a_rare_filter_looks_at_a_bounded_number_per_statement(
+    owner: Any, store: DeadLetterStore
+) -> None:
+    letters = [await a_dead_letter(owner) for _ in range(5)]
+    rare = await a_saga(owner, status=DEAD, error_code="GONE")
+    letters.append(await a_dead_letter(owner, saga_id=rare))
+    wanted = Filter(error_code="GONE")
+    after_id: int | None = 0
+    seen: list[tuple[list[int], int | None]] = []
+    while after_id is not None:
+        found, after_id = await store.find(0, wanted, after_id, 4)
+        seen.append(([int(one) for one in found], after_id))
+    assert seen == [([], letters[3]), ([letters[5]], letters[5]), ([], None)]
+
+
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_many_are_requeued_up_to_the_limit_and_none_twice(
     owner: Any, requeue: Requeue, buckets: int

@@ -542,7 +542,7 @@ async def test_more_blocked_subscriptions_than_one_look_around_takes_in(
     await owner.execute(
         "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, next_attempt_at) "
         "SELECT e, s.id, surehook_now() - interval '1 hour' "
-        "FROM subscriptions s, generate_series(1, 3) AS e"
+        "FROM subscriptions s, generate_series(1, 3) AS e ORDER BY e, s.id"
     )
     each = await orchestrator(batch=100, open_jobs=10_000)
     for _ in range(20):

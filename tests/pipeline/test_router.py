@@ -243,13 +243,14 @@ class WaitingStore(PostgresRouterStore):
 
 
 UNROUTED = (
-    "SELECT e.id, clock_timestamp() - e.created_at AS age FROM events e WHERE NOT EXISTS ("
+    "SELECT e.id, EXTRACT(EPOCH FROM clock_timestamp() - e.created_at)::float8 AS age "
+    "FROM events e WHERE NOT EXISTS ("
     "    SELECT 1 FROM webhook_delivery_sagas g WHERE g.event_id = e.id AND g.bucket = e.bucket) "
     "AND e.id > (SELECT max(id) - 3000 FROM events) ORDER BY e.id"
 )
 STILL_UNROUTED = (
-    "SELECT count(*) FROM unnest($1::bigint[]) AS given (id) "
-    "WHERE NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas g WHERE g.event_id = given.id)"
+    "SELECT count(*) FROM events e WHERE e.id = ANY($1) AND NOT EXISTS ("
+    "    SELECT 1 FROM webhook_delivery_sagas g WHERE g.event_id = e.id AND g.bucket = e.bucket)"
 )
 PAGE = 500
 
@@ -269,7 +270,7 @@ async def _watch(watcher: Any, steps: Counter[int], buckets: int, seconds: float
             await asyncio.sleep(0.01)
             continue
         looks += 1
-        worst = max(worst, rows[0]["age"].total_seconds())
+        worst = max(worst, rows[0]["age"])
         # The one under way, those that hold all that waits, one for who commits in between.
         pages = 2 + -(-len(rows) // PAGE)
         await _pages_read(steps, {bucket: steps[bucket] + pages for bucket in range(buckets)})
@@ -350,6 +351,7 @@ async def test_six_writers_one_holding_its_transaction_open(
     assert {tuple(row) for row in await owner.fetch(SAGAS_PER_EVENT)} == {(1, 1)}
 
 
+@pytest.mark.only_on("postgres", reason="the wrong router is written with its snapshots")
 @pytest.mark.parametrize("buckets", [1])
 async def test_a_router_that_waits_for_an_open_transaction_would_be_found_out(
     owner: Any, configure: Configure, place: Place, database_url: str, buckets: int

@@ -12,7 +12,7 @@ from support import dialects
 from support.dialects import as_role
 from support.rows import a_dead_letter, a_job, a_saga, an_event
 from support.servers import Server
-from surehook.roles import TABLES
+from surehook.roles import TABLES_ON
 from surehook.states import (
     JOB_MOVES,
     JOB_TERMINAL,
@@ -115,7 +115,7 @@ def another(column: str) -> str:
 @pytest.mark.parametrize("status", SAGA_TERMINAL)
 async def test_no_column_of_a_finished_saga_changes_again(owner: Any, status: SagaStatus) -> None:
     saga_id = await a_saga(owner, status=status)
-    for column in TABLES["webhook_delivery_sagas"]:
+    for column in TABLES_ON["postgres"]["webhook_delivery_sagas"]:
         if column == "status":
             continue
         change = f"UPDATE webhook_delivery_sagas SET {column} = {another(column)} WHERE id = $1"
@@ -125,7 +125,7 @@ async def test_no_column_of_a_finished_saga_changes_again(owner: Any, status: Sa
 @pytest.mark.parametrize("status", JOB_TERMINAL)
 async def test_no_column_of_a_finished_job_changes_again(owner: Any, status: JobStatus) -> None:
     job_id = await a_job(owner, status=status)
-    for column in TABLES["webhook_delivery_jobs"]:
+    for column in TABLES_ON["postgres"]["webhook_delivery_jobs"]:
         if column == "status":
             continue
         change = f"UPDATE webhook_delivery_jobs SET {column} = {another(column)} WHERE id = $1"
@@ -216,7 +216,9 @@ async def test_an_append_only_table_refuses_every_change_of_a_row(
     bucket = buckets - 1
     await a_dead_letter(owner, bucket=bucket)
     before = await owner.fetch(f"SELECT * FROM {table}")
-    changes = [f"UPDATE {table} SET {column} = {column}" for column in TABLES[table]]
+    changes = [
+        f"UPDATE {table} SET {column} = {column}" for column in TABLES_ON[server.engine][table]
+    ]
     for change in (*changes, f"DELETE FROM {table}", *dialects.OVERWRITING[server.engine, table]):
         assert await refusal(owner, change) == REFUSED_CHANGE, change
     if buckets > 1:
@@ -238,7 +240,10 @@ async def test_an_append_only_table_refuses_every_change_even_without_rows(
                 await a_dead_letter(owner, bucket=bucket)
         for name in names:
             for change in (
-                *(f"UPDATE {name} SET {column} = {column}" for column in TABLES[table]),
+                *(
+                    f"UPDATE {name} SET {column} = {column}"
+                    for column in TABLES_ON["postgres"][table]
+                ),
                 f"DELETE FROM {name}",
                 f"TRUNCATE {name}",
                 f"TRUNCATE {name} CASCADE",

@@ -17,6 +17,7 @@ import sys
 
 import uvloop
 
+from support import clock
 from support.pipeline import ALL
 from surehook.config import Config, load
 from surehook.delivery import Outcome, Request
@@ -97,6 +98,7 @@ async def whole(config: Config, place: Place, count: int) -> None:
 
 
 def main(mode: str, what: str) -> None:
+    clock.adopt_from_environment()
     config = load()
     log.start(config.text("log.level"), config.text("log.format"))
     place = Place(

@@ -110,31 +110,29 @@ async def drop_unique_key(owner: Any, table: str, name: str) -> None:
     await owner.execute(f"ALTER TABLE {table} DROP {kind} {name}")
 
 
+# The column that says how far the router has read, and what else to reset when it is changed.
+_CURSOR = {
+    False: (
+        "snapshot::text",
+        "snapshot = $2::text::pg_snapshot, partial_xid = '0', partial_id = 0",
+    ),
+    True: ("read_until_id", "read_until_id = $2"),
+}
+
+
 async def saved_cursors(owner: Any) -> list[Any]:
     """How far the router has read, to be given to `wind_back` later."""
-    if speaks_mysql(owner):
-        rows: list[Any] = await owner.fetch("SELECT * FROM router_cursor")
-    else:
-        rows = await owner.fetch("SELECT bucket, snapshot::text FROM router_cursor")
+    column, _ = _CURSOR[speaks_mysql(owner)]
+    rows: list[Any] = await owner.fetch(f"SELECT bucket, {column} FROM router_cursor")
     return rows
 
 
 async def wind_back(owner: Any, saved: list[Any]) -> None:
-    if speaks_mysql(owner):
-        await owner.execute("DELETE FROM router_gaps")
-        await owner.execute("DELETE FROM router_cursor")
-        for row in saved:
-            places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
-            await owner.execute(
-                f"INSERT INTO router_cursor ({', '.join(row.keys())}) VALUES ({places})", *row
-            )
-        return
-    for bucket, snapshot in saved:
+    """One statement per bucket: routers may be at work."""
+    _, change = _CURSOR[speaks_mysql(owner)]
+    for bucket, position in saved:
         await owner.execute(
-            "UPDATE router_cursor SET snapshot = $2::text::pg_snapshot, partial_xid = '0', "
-            "partial_id = 0 WHERE bucket = $1",
-            bucket,
-            snapshot,
+            f"UPDATE router_cursor SET {change} WHERE bucket = $1", bucket, position
         )
 
 

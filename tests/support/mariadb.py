@@ -78,8 +78,9 @@ def url_of(path: Path, database: str = "", user: str = OWNER, password: str = PA
 class MariadbServer:
     """A server on this directory; what is in it stays there for the next start."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
+        self.options = options  # of the server's, after ours
         self.socket = directory / "mariadb.sock"
         self.url = url_of(self.socket, OWNER)
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -100,7 +101,7 @@ class MariadbServer:
     def start(self) -> None:
         assert self._keeper is None
         self._keeper = subprocess.Popen(
-            [sys.executable, __file__, self.directory],
+            [sys.executable, __file__, self.directory, *self.options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests; the pipe tells of their end
@@ -169,7 +170,7 @@ def _create(directory: Path, log: IO[bytes]) -> None:
     )
 
 
-def _launch(directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _launch(directory: Path, log: IO[bytes], options: list[str]) -> subprocess.Popen[bytes]:
     daemon = program("mariadbd")
     assert daemon is not None
     first = directory / "owner.sql"  # one statement per line
@@ -187,6 +188,7 @@ def _launch(directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
             f"--pid-file={directory / 'mariadb.pid'}",
             f"--init-file={first}",
             *SETTINGS,
+            *options,
         ],
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -215,12 +217,12 @@ def _await_ready(server: subprocess.Popen[bytes], directory: Path) -> str:
     return " | ".join(line for line in lines if "ERROR" in line) or "no answer in time"
 
 
-def keep(directory: Path) -> None:
+def keep(directory: Path, options: list[str]) -> None:
     """Start the server, say so, and end it when told to or when nobody is left to tell."""
     _enter(directory)
     with (directory / "log").open("ab") as log:
         _create(directory, log)
-        server = _launch(directory, log)
+        server = _launch(directory, log, options)
     said = _await_ready(server, directory)
     print(said, flush=True)
     told = b""
@@ -237,4 +239,4 @@ def keep(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
+    keep(Path(sys.argv[1]), sys.argv[2:])

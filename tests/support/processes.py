@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from support import certificates
+from support import certificates, clock
 from support.waiting import until
 from surehook.store.logins import Place
 
@@ -38,6 +38,7 @@ def environment(place: Place, **settings: object) -> dict[str, str]:
         "SUREHOOK_CA_FILE": str(certificates.ca_file()),
         "SUREHOOK_LOG_FORMAT": "json",
         **{f"SUREHOOK_{name.upper()}": str(value) for name, value in settings.items()},
+        **clock.environment(place.url),
     }
 
 

@@ -21,6 +21,7 @@ Node = exp.Expr
 
 NOW = "UTC_TIMESTAMP(6)"
 CLOCKS = ("surehook_now", "statement_timestamp", "clock_timestamp")
+NAMES = {"json_build_object": "JSON_OBJECT"}
 MICROSECONDS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -105,7 +106,11 @@ def _cast(node: Node) -> Node:
 
 
 def _function(node: Node) -> Node:
-    return _raw(NOW) if node.name.lower() in CLOCKS else node
+    if node.name.lower() in CLOCKS:
+        return _raw(NOW)
+    if node.name.lower() in NAMES:
+        node.set("this", NAMES[node.name.lower()])
+    return node
 
 
 def _now(_: Node) -> Node:

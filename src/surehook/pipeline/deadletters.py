@@ -143,16 +143,12 @@ class Requeue:
         found: list[int] = []
         answers: list[Requeued] = []
         for bucket in self._buckets:
-            after_id = 0
-            while len(found) < limit:
-                page = await self._store.find(
-                    bucket, wanted, after_id, min(PAGE, limit - len(found))
-                )
-                if not page:
-                    break
+            after_id: int | None = 0
+            while after_id is not None and len(found) < limit:
+                page, after_id = await self._store.find(bucket, wanted, after_id, PAGE)
+                page = page[: limit - len(found)]
                 found += page
-                after_id = page[-1]
-                if not dry_run:
+                if page and not dry_run:
                     answers += await self._in_bucket(bucket, page)
         return found if dry_run else answers
 

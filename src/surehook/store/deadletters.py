@@ -67,8 +67,9 @@ class DeadLetterStore:
 
     async def find(
         self, bucket: int, wanted: Filter, after_id: int, count: int
-    ) -> list[DeadLetterId]:
-        """Dead letters that fit the filter and were not requeued yet."""
+    ) -> tuple[list[DeadLetterId], int | None]:
+        """Of the next `count` dead letters those that fit the filter and were not requeued yet,
+        and the last id that was looked at; None = there are no more."""
         rows = await self._database.all(
             "find_dead_letters",
             bucket=bucket,
@@ -76,7 +77,7 @@ class DeadLetterStore:
             count=count,
             **msgspec.structs.asdict(wanted),
         )
-        return [row[0] for row in rows]
+        return [row[1] for row in rows if row[1] is not None], rows[0][0]
 
     async def requeue(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
         """Requeue these; the answer also tells of those requeued before or not deliverable."""

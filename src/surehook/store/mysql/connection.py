@@ -181,19 +181,32 @@ async def connect(
         raise unusable("a name in it has characters that no name has") from None
 
 
+class NoEncryption(OSError):
+    """The server does not offer TLS."""
+
+
 async def _log_in(where: Target, login: Login, name: str) -> Connection:
-    """In the first way that works: a server without TLS may hang up on who asks for it."""
-    for way in where.encryption[:-1]:
+    """Without encryption only if the server has none and the URL lets that pass."""
+    for encryption in where.encryption:
+        driver = _driver(where, encryption, name)
         try:
-            return Connection(await _driver(where, way, name), login)
-        except (OSError, MySQLError) as error:
-            if failures.number(error) in failures.NOT_LET_IN | {failures.NO_SUCH_DATABASE}:
+            await driver.connect()
+        except (OSError, MySQLError):
+            if not (encryption and _has_no_tls(driver)):
                 raise
-    return Connection(await _driver(where, where.encryption[-1], name), login)
+        else:
+            return Connection(driver, login)
+    raise NoEncryption("the server does not offer TLS")
 
 
-async def _driver(where: Target, encryption: ssl.SSLContext | None, name: str) -> Any:
-    return await asyncmy.connect(
+def _has_no_tls(driver: Any) -> bool:
+    """By its greeting; a server that did not even greet is another matter."""
+    return not getattr(driver, "server_capabilities", CLIENT.SSL) & CLIENT.SSL
+
+
+def _driver(where: Target, encryption: ssl.SSLContext | None, name: str) -> Any:
+    made: Any = asyncmy.Connection  # its stub gives it no types
+    return made(
         host=where.host,
         port=where.port,
         unix_socket=where.unix_socket,

@@ -33,6 +33,7 @@ from surehook.store.mysql.server import Server
 
 Result = TypeVar("Result")
 Report = Callable[[str], None]
+Together = list[str]  # statements of which the first is repeated if the last one fails
 
 LOCK_WAIT_SECONDS = 2
 TURN_SECONDS = 60
@@ -152,14 +153,12 @@ async def _schema(
     return True
 
 
-def _rendered(text: str, buckets: int, server: Server) -> list[str]:
+def _rendered(text: str, buckets: int, server: Server) -> list[Together]:
     """The statements of a script for this server."""
     parts = ", ".join(f"PARTITION b{n} VALUES IN ({n})" for n in range(buckets))
     text = text.replace(":partitions", f"({parts})" if buckets > 1 else "")
     found = statements(text.replace(":collation", server.collation))
-    if server.is_mariadb:
-        return found
-    return [one for statement in found for one in replaceable(statement)]
+    return [[one] if server.is_mariadb else replaceable(one) for one in found]
 
 
 async def _fix_buckets(connection: Connection, state: State, wanted: int | None) -> int:
@@ -297,19 +296,19 @@ async def _grant(connection: Connection, new: bool, report: Report) -> None:
     wrong = sees_all and bool(await rights.differences(connection))
     if not (new or wrong or await _changed(connection, "grants")):
         return
-    given = statements(generated("grants"))
+    given = [[one] for one in statements(generated("grants"))]
     if not sees_all:
         await _take_everything(connection, report)
     await _give(connection, given, report)
     extra = await rights.too_much(connection) if sees_all else []
     if extra:
-        await _run_all(connection, extra, report)
+        await _run_all(connection, [[one] for one in extra], report)
         await _give(connection, given, report)  # a table's revoked right takes its columns' along
     await _remember(connection, "grants")
     report("applied grants")
 
 
-async def _give(connection: Connection, given: Iterable[str], report: Report) -> None:
+async def _give(connection: Connection, given: Iterable[Together], report: Report) -> None:
     try:
         await _run_all(connection, given, report)
     except MySQLError as error:
@@ -340,14 +339,19 @@ async def _take_everything(connection: Connection, report: Report) -> None:
 
 
 async def _run_all(
-    connection: Connection, texts: Iterable[str], report: Report, repeated: bool = False
+    connection: Connection, steps: Iterable[Together], report: Report, repeated: bool = False
 ) -> None:
-    for text in texts:
+    for step in steps:
         try:
-            await _patiently(partial(connection.write, text), report)
+            await _patiently(partial(_run, connection, step), report)
         except MySQLError as error:
             if not (repeated and failures.number(error) in _DONE_BEFORE):
                 raise
+
+
+async def _run(connection: Connection, step: Together) -> None:
+    for text in step:
+        await connection.write(text)
 
 
 async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> Result:
@@ -392,6 +396,7 @@ def as_sql(state: State, buckets: int, with_roles: bool) -> str:
         raise Bug("this state does not say which server it is of")
     server = state.server
     parts = [
+        f"SET NAMES utf8mb4 COLLATE {server.collation};",
         f"SET SESSION sql_mode = '{sql_mode(server)}', time_zone = '+00:00';",
         _as_script(_rendered(_LEDGER, 1, server)),
     ]
@@ -416,8 +421,9 @@ def as_sql(state: State, buckets: int, with_roles: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _as_script(texts: Iterable[str]) -> str:
-    return "\n\n".join(["DELIMITER //", *(f"{text}//" for text in texts), "DELIMITER ;"])
+def _as_script(steps: Iterable[Together]) -> str:
+    texts = [f"{text}//" for step in steps for text in step]
+    return "\n\n".join(["DELIMITER //", *texts, "DELIMITER ;"])
 
 
 def _accounts_as_sql() -> str:

@@ -113,7 +113,7 @@ class MysqlOrchestratorStore(OrchestratorStore):
                 for saga in sagas
                 if (job := jobs.get((saga[0], saga[3]))) is not None
             ]
-            await _write_results(session, bucket, applied)
+            await _write_results(session, bucket, applied, now=sagas[0][4])
             return [result for result, _ in applied]
 
         return await self._database.in_transaction(work)
@@ -238,7 +238,10 @@ def _next_attempt_at(change: Change, attempt_at: datetime, now: datetime) -> dat
 
 
 async def _write_results(
-    session: MysqlSession, bucket: int, applied: Sequence[tuple[AppliedResult, datetime]]
+    session: MysqlSession,
+    bucket: int,
+    applied: Sequence[tuple[AppliedResult, datetime]],
+    now: datetime,
 ) -> None:
     completed = [
         (result.saga_id, attempt_at)
@@ -257,6 +260,7 @@ async def _write_results(
         await session.write(
             "fail_sagas",
             bucket=bucket,
+            now=now,
             given=Table(
                 (
                     result.saga_id,

@@ -135,6 +135,7 @@ WHERE bucket = :bucket AND id IN :saga_ids AND (id, next_attempt_at) IN (:given)
   AND status = 'InProgress';
 
 -- name: fail_sagas :none
+-- `now` is the moment from which the delays were reckoned.
 UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', attempt_at DATETIME(6) PATH '$[1]', status VARCHAR(20) PATH '$[2]',
     error_code VARCHAR(100) PATH '$[3]', next_attempt_at DATETIME(6) PATH '$[4]'
@@ -143,7 +144,7 @@ STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY)
     ON s.id = given.id AND s.bucket = :bucket
 SET s.status = given.status, s.attempt_count = s.attempt_count + 1,
     s.final_error_code = given.error_code, s.next_attempt_at = given.next_attempt_at,
-    s.updated_at = UTC_TIMESTAMP(6)
+    s.updated_at = :now
 WHERE s.status = 'InProgress' AND s.next_attempt_at = given.attempt_at;
 
 -- name: walk_in_progress :many

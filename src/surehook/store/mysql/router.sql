@@ -5,7 +5,9 @@
 -- bucket. Those are the gaps: looked at again until they are filled, or proved empty for good.
 
 -- name: create_cursor :none
-INSERT INTO router_cursor (bucket) VALUES (:bucket);
+-- Whoever is first; the second is refused by the key, looks again and finds it there.
+INSERT INTO router_cursor (bucket)
+SELECT :bucket FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM router_cursor WHERE bucket = :bucket);
 
 -- name: anything_new :one
 -- What an idle router asks, without a transaction; NULL = there is no cursor yet.

@@ -57,23 +57,33 @@ LEFT JOIN LATERAL (
 ) AS last ON true;
 
 -- name: find_dead_letters :many
--- What a requeue by filter would take: not requeued yet, oldest first.
-SELECT d.id
-FROM dead_letters d
-JOIN subscriptions s ON s.id = d.subscription_id
-JOIN events e ON e.id = d.event_id AND e.bucket = d.bucket
-WHERE d.bucket = :bucket AND d.id > :after_id
-  AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
-  AND (:subscription_id::bigint IS NULL OR d.subscription_id = :subscription_id)
-  AND (:event_type::varchar IS NULL OR e.event_type = :event_type)
-  AND (:error_code::varchar IS NULL OR d.final_error_code = :error_code)
-  AND (:failed_from::timestamptz IS NULL OR d.failed_at >= :failed_from)
-  AND (:failed_until::timestamptz IS NULL OR d.failed_at < :failed_until)
-  AND NOT EXISTS (
-      SELECT 1 FROM webhook_delivery_sagas n
-      WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
-        AND n.requeued_from = d.id AND n.bucket = :bucket)
-ORDER BY d.id LIMIT :count;
+-- What a requeue by filter would take of the next :count dead letters: not requeued yet, oldest
+-- first. Only so many are looked at, however few fit; each row carries the last id of them, and one
+-- row does when none fits.
+WITH looked_at AS MATERIALIZED (
+    SELECT id, event_id, subscription_id, final_error_code, failed_at, bucket FROM dead_letters
+    WHERE bucket = :bucket AND id > :after_id
+    ORDER BY id LIMIT :count
+), fitting AS (
+    SELECT d.id
+    FROM looked_at d
+    JOIN subscriptions s ON s.id = d.subscription_id
+    JOIN events e ON e.id = d.event_id AND e.bucket = d.bucket
+    WHERE (:tenant::varchar IS NULL OR s.tenant = :tenant)
+      AND (:subscription_id::bigint IS NULL OR d.subscription_id = :subscription_id)
+      AND (:event_type::varchar IS NULL OR e.event_type = :event_type)
+      AND (:error_code::varchar IS NULL OR d.final_error_code = :error_code)
+      AND (:failed_from::timestamptz IS NULL OR d.failed_at >= :failed_from)
+      AND (:failed_until::timestamptz IS NULL OR d.failed_at < :failed_until)
+      AND NOT EXISTS (
+          SELECT 1 FROM webhook_delivery_sagas n
+          WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
+            AND n.requeued_from = d.id AND n.bucket = :bucket)
+)
+SELECT last.id AS last_id, fitting.id
+FROM (SELECT max(id) AS id FROM looked_at) AS last
+LEFT JOIN fitting ON true
+ORDER BY fitting.id;
 
 -- name: requeue :many
 -- A new saga beside the old one, once per dead letter; no old row is touched, no job made.

@@ -33,7 +33,8 @@ BEGIN
         SET NEW.verified = FALSE;
     END IF;
     SET NEW.verified = NEW.verified <> 0;
-    SET NEW.eligible_from = OLD.eligible_from; -- nobody sets it by hand
+    -- Nobody sets it by hand.
+    SET NEW.eligible_from = OLD.eligible_from;
     IF NEW.active AND NEW.verified AND NOT (
         OLD.active AND OLD.verified
         AND OLD.event_type = NEW.event_type AND OLD.tenant = NEW.tenant

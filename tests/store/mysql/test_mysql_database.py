@@ -1,0 +1,357 @@
+"""Connections to MySQL and MariaDB: settings, limits, what breaks and what is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+import trustme
+
+from support import Configure, OpenStore
+from support.connections import engine_connection
+from support.mariadb import MariadbServer
+from support.servers import Server, connected, private_directory
+from support.waiting import until
+from surehook.errors import ConfigError, DatabaseUnreachable
+from surehook.store.database import LockHeld, Refused
+from surehook.store.logins import Login, Place, derived_password, login
+from surehook.store.mysql import pool
+from surehook.store.mysql.connection import connect
+from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
+from surehook.store.mysql.values import Rows
+
+pytestmark = pytest.mark.only_on("mysql", reason="its driver and its pool are its own")
+
+
+@pytest.fixture
+async def ingest(open_store: OpenStore) -> AsyncIterator[MysqlDatabase]:
+    database = await open_store("ingest")
+    assert isinstance(database, MysqlDatabase)
+    yield database
+
+
+async def ask(database: MysqlDatabase, text: str) -> Any:
+    """The first value of a statement that is in no file."""
+    return await database.run(lambda session: session.connection.value(text))
+
+
+# ── Sessions ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_session_is_ours_whatever_the_server_s_defaults_are(
+    ingest: MysqlDatabase, owner: Any
+) -> None:
+    isolation = "tx_isolation" if owner.is_mariadb else "transaction_isolation"
+    limit = "max_statement_time" if owner.is_mariadb else "max_execution_time"
+    collation = "utf8mb4_nopad_bin" if owner.is_mariadb else "utf8mb4_0900_bin"
+    for name, expected in {
+        isolation: "READ-COMMITTED",
+        "time_zone": "+00:00",
+        "character_set_connection": "utf8mb4",
+        "collation_connection": collation,
+        "innodb_lock_wait_timeout": 1,
+        "wait_timeout": 60,
+        limit: 30.0 if owner.is_mariadb else 30_000,
+    }.items():
+        assert await ask(ingest, f"SELECT @@SESSION.{name}") == expected, name
+    assert "STRICT_TRANS_TABLES" in await ask(ingest, "SELECT @@SESSION.sql_mode")
+
+
+async def test_a_setting_that_does_not_take_is_said_and_no_statement_runs(
+    database_url: str,
+) -> None:
+    """As behind a proxy that swallows SET: here the server rounds what it is told."""
+    with pytest.raises(ConfigError, match="changed these session settings: net_retry_count"):
+        await connect(Login("x", database_url), 5, lambda _: {"net_retry_count": 0})
+
+
+async def test_values_come_back_as_they_went_in(owner: Any, open_store: OpenStore) -> None:
+    texts = [
+        '{"a":  1, "a": 2}',
+        r'{"escapes": "\u0000 \ud83d\ude00 \\ \" \/"}',
+        json.dumps({"emoji": "😀 é ' ` % %s %(name)s :name \\ \n"}, ensure_ascii=False),
+        json.dumps("x" * 2**20),
+        "[" * 30 + "]" * 30,
+        "1e999",
+    ]
+    ingest = await open_store("ingest")
+    rows = Rows(("t", text, "", None, 0) for text in texts)
+    assert isinstance(ingest, MysqlDatabase)
+    written = await ingest.write("insert_events", given=rows)
+    assert len(written.ids()) == written.rows == len(texts)
+    found = await owner.native("SELECT id, payload FROM events ORDER BY id")
+    assert [tuple(row) for row in found] == list(zip(written.ids(), texts, strict=True))
+
+
+# ── Breaking ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_cancelled_statement_leaves_no_half_read_connection_behind(
+    ingest: MysqlDatabase,
+) -> None:
+    large = "SELECT REPEAT('x', 3000000) FROM (SELECT 1 UNION SELECT 2) t"
+    for text in ("SELECT SLEEP(0.5)", large):
+        for delay in (0.0, 0.005, 0.02):
+            asking = asyncio.create_task(ask(ingest, text))
+            await asyncio.sleep(delay)
+            asking.cancel()
+            await asyncio.wait([asking])
+            answers = await asyncio.gather(*(ask(ingest, f"SELECT {n}") for n in range(8)))
+            assert list(answers) == list(range(8))
+    used, _ = ingest.connections()
+    assert used == 0
+
+
+async def test_a_cancelled_transaction_is_undone(ingest: MysqlDatabase, owner: Any) -> None:
+    inside = asyncio.Event()
+
+    async def work(session: MysqlSession) -> None:
+        await session.write("insert_events", given=Rows([("t", "{}", "", None, 0)]))
+        inside.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(ingest.in_transaction(work))
+    await inside.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    await owner.native("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE")  # waits for locks
+    assert await owner.fetchval("SELECT COUNT(*) FROM events") == 0
+
+
+async def test_an_error_in_a_transaction_undoes_it_and_keeps_the_connection(
+    ingest: MysqlDatabase, owner: Any
+) -> None:
+    session_id = await ask(ingest, "SELECT CONNECTION_ID()")
+
+    async def work(session: MysqlSession) -> None:
+        await session.write("insert_events", given=Rows([("t", "{}", "", None, 0)]))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await ingest.in_transaction(work)
+    assert await owner.fetchval("SELECT COUNT(*) FROM events") == 0
+    assert await ask(ingest, "SELECT CONNECTION_ID()") == session_id
+
+
+async def test_a_connection_that_the_server_ended_is_not_given_out_again(
+    ingest: MysqlDatabase, owner: Any
+) -> None:
+    session_id = await ask(ingest, "SELECT CONNECTION_ID()")
+    await owner.native(f"KILL {session_id}")
+    (idle, _) = ingest._pool._idle[0]
+    await until(lambda: not idle.usable)  # the news is here
+    assert await ask(ingest, "SELECT CONNECTION_ID()") != session_id
+
+
+async def test_a_statement_that_is_killed_or_takes_too_long_counts_as_unreachable(
+    configure: Configure, place: Place, owner: Any
+) -> None:
+    config = configure({"database.statement_timeout": 1})
+    database = MysqlDatabase(config, login(config, place, "ingest"))
+    try:
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnreachable, match="does not answer"):
+            # MySQL ends SLEEP early without an error: something that works instead.
+            many = "information_schema.collations"
+            await ask(database, f"SELECT COUNT(*) FROM {many} a, {many} b, {many} c, {many} d")
+        assert time.monotonic() - began < 5
+        assert await ask(database, "SELECT 1") == 1
+    finally:
+        await database.close()
+
+
+async def test_a_server_that_says_nothing_is_given_up_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "silent.sock"
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(path))
+        door.listen()
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnreachable, match="no answer in time"):
+            await connect(Login("x", f"mysql://u@localhost/d?unix_socket={path}"), 0.5)
+        assert time.monotonic() - began < 2
+    with pytest.raises(DatabaseUnreachable, match="Is the server running"):
+        await connect(Login("x", f"mysql://u@localhost/d?unix_socket={tmp_path}/none.sock"), 5)
+
+
+async def test_a_wrong_password_is_said_with_what_to_do(database_url: str) -> None:
+    with pytest.raises(DatabaseUnreachable, match="does not let us in") as refused:
+        await connect(Login("router", database_url, "router_worker", "wrong"), 5)
+    assert "surehook migrate" in refused.value.advice and "wrong" not in str(refused.value)
+
+
+# ── Repeating ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_deadlock_is_repeated_until_both_are_through(
+    open_store: OpenStore, owner: Any
+) -> None:
+    """Two transactions that lock two rows in opposite order, at the same time."""
+    keys = await open_store("keys")
+    for name in ("a", "b"):
+        await owner.native(
+            f"INSERT INTO api_keys (name, key_hash, scopes) VALUES ('{name}', '{name}', 'read')"
+        )
+    tries = 0
+
+    def swapper(first: int, second: int) -> Any:
+        async def work(session: MysqlSession) -> None:
+            nonlocal tries
+            tries += 1
+            rename = "UPDATE api_keys SET name = CONCAT(name, 'x') WHERE id = %(id)s"
+            await session.connection.write(rename, id=first)
+            await asyncio.sleep(0.05)
+            await session.connection.write(rename, id=second)
+
+        return work
+
+    await asyncio.gather(keys.in_transaction(swapper(1, 2)), keys.in_transaction(swapper(2, 1)))
+    assert tries >= 3
+    names = await owner.native("SELECT name FROM api_keys ORDER BY id")
+    assert [row[0] for row in names] == ["axx", "bxx"]
+
+
+async def test_ingest_waits_a_second_for_someone_s_open_key_and_no_longer(
+    ingest: MysqlDatabase, database_url: str
+) -> None:
+    async with connected(database_url) as busy:
+        await busy.native("START TRANSACTION")
+        await busy.native(
+            "INSERT INTO events (event_type, payload, external_id) VALUES ('t', '{}', 'key')"
+        )
+        began = time.monotonic()
+        with pytest.raises(LockHeld):
+            await ingest.write("insert_events", given=Rows([("t", "{}", "", "key", 0)]))
+        assert 0.5 < time.monotonic() - began < 4
+        await busy.native("ROLLBACK")
+
+
+async def test_what_the_server_refuses_has_our_names(ingest: MysqlDatabase, owner: Any) -> None:
+    with pytest.raises(Refused):
+        await ingest.write("insert_events", given=Rows([("t" * 101, "{}", "", None, 0)]))
+    await owner.native(
+        "INSERT INTO events (event_type, payload, external_id) VALUES ('t', '{}', 'key')"
+    )
+    with pytest.raises(Duplicate):
+        async with ingest._pool.connection() as connection:
+            session = MysqlSession(connection, ingest)
+            await session.write("insert_events", given=Rows([("t", "{}", "", "key", 0)]))
+
+
+# ── The pool ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_no_more_connections_are_opened_than_are_allowed(
+    configure: Configure, place: Place
+) -> None:
+    config = configure({"database.connections": 3})
+    database = MysqlDatabase(config, login(config, place, "ingest"))
+    try:
+        slow = "SELECT CONNECTION_ID() FROM (SELECT SLEEP(0.02)) t"
+        sessions = await asyncio.gather(*(ask(database, slow) for _ in range(12)))
+        assert len(set(sessions)) == 3 and database.connections() == (0, 3)
+    finally:
+        await database.close()
+    assert database.connections() == (0, 0)
+
+
+async def test_an_idle_connection_is_let_go_with_a_good_bye(
+    ingest: MysqlDatabase, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted = "SHOW GLOBAL STATUS LIKE 'Aborted_clients'"
+    monkeypatch.setattr(pool, "IDLE_SECONDS_MAX", 0.05)
+    session_id = await ask(ingest, "SELECT CONNECTION_ID()")
+    ingest._pool._timer = None  # the one that was set when it was opened waits longer
+    await ask(ingest, "SELECT 1")
+    before = (await owner.native(aborted))[0][1]
+    await until(lambda: ingest.connections() == (0, 0) and not ingest._pool._ending)
+    assert (await owner.native(aborted))[0][1] == before
+    assert await ask(ingest, "SELECT CONNECTION_ID()") != session_id
+
+
+# ── Encryption ────────────────────────────────────────────────────────────────────────────────
+
+CIPHER = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
+
+
+async def cipher(url: str) -> str:
+    async with engine_connection(url) as connection:
+        return str((await connection.fetch(CIPHER))[0][1])
+
+
+async def test_encryption_is_used_checked_and_insisted_on_as_the_url_says() -> None:
+    ca, other = trustme.CA(), trustme.CA()
+    with private_directory() as directory:
+        for name, authority in (("ca", ca), ("other", other)):
+            authority.cert_pem.write_to_path(directory / f"{name}.pem")
+        ca.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(
+            directory / "server.pem"
+        )
+        for file in directory.iterdir():
+            file.chmod(0o644)
+        with MariadbServer(
+            directory / "data",
+            f"--ssl-cert={directory}/server.pem",
+            f"--ssl-key={directory}/server.pem",
+            f"--ssl-ca={directory}/ca.pem",
+        ) as private:
+            parts = urlsplit(private.url)
+
+            def url(**options: str) -> str:
+                named = {name.replace("_", "-"): value for name, value in options.items()}
+                return parts._replace(query=f"{parts.query}&{urlencode(named)}").geturl()
+
+            assert await cipher(private.url) == ""  # on a socket of this machine
+            for options in (
+                {"ssl_mode": "REQUIRED"},
+                {"ssl_mode": "PREFERRED"},
+                {"ssl_mode": "VERIFY_CA", "ssl_ca": f"{directory}/ca.pem"},
+                {"ssl_ca": f"{directory}/ca.pem"},
+            ):
+                assert await cipher(url(**options)), options
+            with pytest.raises(DatabaseUnreachable, match="certificate verify failed"):
+                await cipher(url(ssl_ca=f"{directory}/other.pem"))
+        with MariadbServer(directory / "data") as plain:  # the same, without certificates
+            assert plain.url == private.url
+            assert await cipher(url(ssl_mode="PREFERRED")) == ""
+            with pytest.raises(DatabaseUnreachable, match="the server does not offer TLS"):
+                await cipher(url(ssl_mode="REQUIRED"))
+
+
+async def test_a_component_logs_in_over_a_network_with_and_without_encryption(
+    server: Server, database_url: str
+) -> None:
+    """caching_sha2_password: by the server's RSA key, or the password itself inside of TLS."""
+    if server.kind != "mysql":
+        pytest.skip("only a given MySQL (SUREHOOK_TEST_MYSQL_URL) listens on a network")
+    async with connected(database_url) as owner:
+        port = (await owner.native("SELECT @@port"))[0][0]
+        role = "router_worker"
+        for mode in ("DISABLED", "REQUIRED"):
+            await owner.native("FLUSH PRIVILEGES")  # forgets who logged in before
+            name = urlsplit(database_url).path
+            url = f"mysql://x@127.0.0.1:{port}{name}?ssl-mode={mode}"
+            password = derived_password(server.role_secret, role)
+            connection = await connect(Login("router", url, role, password), 5)
+            assert bool((await connection.fetch(CIPHER))[0][1]) == (mode == "REQUIRED")
+            await connection.close()
+
+
+def test_the_driver_is_not_loaded_for_another_engine(tmp_path: Path) -> None:
+    """PostgreSQL's users pay nothing for it."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from surehook.store import engine_of; engine_of('postgresql://x/y'); "
+        "sys.exit('asyncmy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False)
+    assert done.returncode == 0
