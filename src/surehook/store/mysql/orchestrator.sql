@@ -37,6 +37,19 @@ FROM (
 STRAIGHT_JOIN subscriptions s ON s.id = waiting.subscription_id
 ORDER BY waiting.subscription_id LIMIT :count;
 
+-- name: rotate_over_subscriptions :many
+-- The same where there are partitions: no jumping there, so each subscription is probed instead.
+SELECT s.id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited
+FROM subscriptions s FORCE INDEX (PRIMARY)
+WHERE s.id > :after_id AND (
+    EXISTS (
+        SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+        WHERE g.bucket = :bucket AND g.waiting = 'Pending' AND g.subscription_id = s.id)
+    OR EXISTS (
+        SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+        WHERE g.bucket = :bucket AND g.waiting = 'PendingRetry' AND g.subscription_id = s.id))
+ORDER BY s.id LIMIT :count;
+
 -- name: next_due :one
 -- When something becomes due, so that an idle orchestrator sleeps until then.
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(first.next_attempt_at)) / 1e6 AS seconds
