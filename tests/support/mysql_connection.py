@@ -28,6 +28,7 @@ SETTINGS = (
 # MariaDB spells one of them in the old way.
 MARIADB_SETTINGS = SETTINGS.replace("transaction_isolation", "tx_isolation")
 ROWS_MAX = 500  # of one statement
+RETURNING_ID = re.compile(r"\s+RETURNING id\s*$")
 NOT_ALLOWED = {1044, 1045, 1142, 1143, 1227, 1370, 1410}
 CHECK_FAILED = {3819, 4025}
 
@@ -163,9 +164,13 @@ class MysqlConnection:
     async def _run(self, sql: str) -> tuple[list[Record], int]:
         assert not self._busy, "another operation is in progress"
         self._busy = True
+        wanted = None if self.is_mariadb else RETURNING_ID.search(sql)  # MySQL has no such words
         try:
             async with self._connection.cursor() as cursor:
-                await cursor.execute(sql)
+                await cursor.execute(sql[: wanted.start()] if wanted else sql)
+                if wanted:
+                    ids = range(cursor.lastrowid, cursor.lastrowid + cursor.rowcount)
+                    return [Record.of(("id",), (number,)) for number in ids], cursor.rowcount
                 rows = await cursor.fetchall() if cursor.description else ()
                 return _records(cursor.description or (), rows), cursor.rowcount
         except errors.MySQLError as error:

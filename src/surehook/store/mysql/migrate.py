@@ -291,19 +291,21 @@ async def _lets_in(connection: Connection, role: str, role_secret: str) -> bool:
 
 async def _grant(connection: Connection, new: bool, report: Report) -> None:
     """Exactly the rights of roles.py. What is missing is given before anything is taken away."""
+    state = await read_state(connection)
     sees_all = await rights.sees_all(connection)
     # A restored dump brings the mark that they are applied, not the grants themselves.
     wrong = sees_all and bool(await rights.differences(connection))
     if not (new or wrong or await _changed(connection, "grants")):
         return
     given = [[one] for one in statements(generated("grants"))]
-    if not sees_all:
-        await _take_everything(connection, report)
     await _give(connection, given, report)
-    extra = await rights.too_much(connection) if sees_all else []
-    if extra:
-        await _run_all(connection, [[one] for one in extra], report)
-        await _give(connection, given, report)  # a table's revoked right takes its columns' along
+    if sees_all:
+        extra = [[one] for one in await rights.too_much(connection)]
+        await _run_all(connection, extra, report)
+        if extra:  # a table's revoked right takes its columns' along
+            await _give(connection, given, report)
+    elif state.settings.get("generated grants"):
+        await _renew(connection, given, report)
     await _remember(connection, "grants")
     report("applied grants")
 
@@ -322,17 +324,27 @@ async def _give(connection: Connection, given: Iterable[Together], report: Repor
         ) from None
 
 
-async def _take_everything(connection: Connection, report: Report) -> None:
-    """For who cannot see what a role has: for a moment it has nothing."""
+async def _renew(connection: Connection, given: list[Together], report: Report) -> None:
+    """For who cannot see what an older program had granted: table by table everything is taken and
+    given again, so that for a moment a role cannot use that table."""
     for role in ROLES_ON[DIALECT]:
-        for account in rights.accounts(role):
-            for table in TABLES_ON[DIALECT]:
-                revoke = f"REVOKE ALL PRIVILEGES ON {table} FROM {account}"
-                try:
-                    await _patiently(partial(connection.write, revoke), report)
-                except MySQLError as error:
-                    if failures.number(error) not in _NO_GRANT | _NO_ACCOUNT:
-                        raise
+        for table in TABLES_ON[DIALECT]:
+            for account in rights.accounts(role):
+                await _take(connection, f"REVOKE ALL PRIVILEGES ON {table} FROM {account}", report)
+            again = [step for step in given if f" ON {table} TO '{role.name}'@" in _flat(step)]
+            await _run_all(connection, again, report)
+
+
+async def _take(connection: Connection, revoke: str, report: Report) -> None:
+    try:
+        await _patiently(partial(connection.write, revoke), report)
+    except MySQLError as error:
+        if failures.number(error) not in _NO_GRANT:
+            raise
+
+
+def _flat(step: Together) -> str:
+    return " ".join(" ".join(step).split())
 
 
 # ── Patience ──────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,114 @@
+"""What the grants of MySQL and MariaDB have of their own; the matrix is in test_grants.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.mysql_connection import NotAllowed, Refusal
+from support.rows import a_job, a_subscription
+from support.servers import Server, connected
+from surehook.roles import ROLES_ON, Role
+from surehook.store.logins import derived_password
+
+pytestmark = pytest.mark.only_on("mysql", reason="its rights are read and refused in its own way")
+ROLES = ROLES_ON["mysql"]
+every_role = pytest.mark.parametrize("role", ROLES, ids=[role.name for role in ROLES])
+
+
+def logged_in(server: Server, url: str, role: Role) -> Any:
+    return connected(url, user=role.name, password=derived_password(server.role_secret, role.name))
+
+
+def role_of(component: str) -> Role:
+    return next(role for role in ROLES if role.component == component)
+
+
+async def allowed(login: Any, statement: str) -> bool:
+    """Whether the database lets this login try; what comes of it is another matter."""
+    await login.native("START TRANSACTION")
+    try:
+        await login.native(statement)
+    except NotAllowed:
+        return False
+    except Refusal:
+        return True
+    finally:
+        await login.native("ROLLBACK")
+    return True
+
+
+async def test_a_password_is_stored_as_a_hash_only(owner: Any) -> None:
+    names = ", ".join(f"'{role.name}'" for role in ROLES)
+    rows = await owner.native(
+        f"SELECT plugin, authentication_string FROM mysql.user WHERE user IN ({names})"
+    )
+    assert len(rows) == 2 * len(ROLES)
+    for plugin, stored in rows:
+        if owner.is_mariadb:
+            assert plugin == "mysql_native_password" and stored.startswith("*")
+        else:
+            assert plugin == "caching_sha2_password" and stored.startswith("$A$005$")
+
+
+@every_role
+async def test_only_who_inserts_for_applications_may_ask_for_a_bucket(
+    role: Role, server: Server, database_url: str
+) -> None:
+    async with logged_in(server, database_url, role) as login:
+        may = await allowed(login, "SELECT surehook_bucket(7)")
+    assert may == (role.component == "outbox")
+
+
+# ── Some of it in earnest ─────────────────────────────────────────────────────────────────────
+
+
+async def test_the_worker_locks_and_leases_a_job_but_cannot_give_it_to_another_saga(
+    owner: Any, server: Server, database_url: str
+) -> None:
+    await a_job(owner)
+    async with logged_in(server, database_url, role_of("worker")) as login:
+        with pytest.raises(NotAllowed):
+            await login.native("UPDATE webhook_delivery_jobs SET saga_id = 1")
+        lock = "SELECT id FROM webhook_delivery_jobs FOR UPDATE SKIP LOCKED"
+        assert len(await login.native(lock)) == 1
+        await login.native("UPDATE webhook_delivery_jobs SET status = 'Leased'")
+    assert await owner.fetchval("SELECT status FROM webhook_delivery_jobs") == "Leased"
+
+
+async def test_a_locked_row_of_someone_else_is_passed_by_under_column_grants(
+    owner: Any, server: Server, database_url: str
+) -> None:
+    await a_job(owner)
+    lock = "SELECT id FROM webhook_delivery_jobs FOR UPDATE SKIP LOCKED"
+    worker = role_of("worker")
+    async with (
+        logged_in(server, database_url, worker) as one,
+        logged_in(server, database_url, worker) as other,
+    ):
+        await one.native("START TRANSACTION")
+        assert len(await one.native(lock)) == 1
+        assert len(await other.native(lock)) == 0
+        await one.native("ROLLBACK")
+
+
+async def test_the_api_cannot_write_what_the_verifier_s_swap_writes(
+    owner: Any, server: Server, database_url: str
+) -> None:
+    """verified = 2 is how the trigger knows a login that may write the column."""
+    await a_subscription(owner, pending_callback_url="https://next.example/")
+    async with logged_in(server, database_url, role_of("subscriptions")) as login:
+        for values in ("verified = 2", "verified = TRUE"):
+            with pytest.raises(NotAllowed):
+                await login.native(
+                    "UPDATE subscriptions SET callback_url = pending_callback_url, "
+                    f"pending_callback_url = NULL, {values}"
+                )
+    async with logged_in(server, database_url, role_of("verifier")) as login:
+        await login.native(
+            "UPDATE subscriptions SET callback_url = pending_callback_url, "
+            "pending_callback_url = NULL, verified = 2"
+        )
+    rows = await owner.native("SELECT callback_url, verified + 0 FROM subscriptions")
+    assert [tuple(row) for row in rows] == [("https://next.example/", 1)]
