@@ -213,8 +213,8 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
     now = await clock.now()
     await owner.executemany(
         "INSERT INTO webhook_delivery_sagas (id, event_id, subscription_id, status, "
-        "attempt_count, final_error_code, next_attempt_at) "
-        "VALUES ($1, $1, $2, $3, $4, 'BEFORE', $5)",
+        "attempt_count, final_error_code, next_attempt_at, updated_at) "
+        "VALUES ($1, $1, $2, $3, $4, 'BEFORE', $5, $5)",
         [(i, c[0], c[1], c[2], now) for i, c in zip(ids, cases, strict=True)],
     )
     await owner.executemany(

@@ -272,7 +272,8 @@ async def _watch(watcher: Any, steps: Counter[int], buckets: int, seconds: float
         looks += 1
         worst = max(worst, rows[0]["age"])
         # The one under way, those that hold all that waits, one for who commits in between.
-        pages = 2 + -(-len(rows) // PAGE)
+        before = len(rows) + await dialects.ids_in_gaps(watcher)
+        pages = 2 + -(-before // PAGE)
         await _pages_read(steps, {bucket: steps[bucket] + pages for bucket in range(buckets)})
         waiting = await watcher.fetchval(STILL_UNROUTED, [row["id"] for row in rows])
         assert waiting == 0, f"{waiting} of {len(rows)} events still wait after {pages} pages"

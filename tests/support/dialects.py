@@ -137,6 +137,14 @@ async def wind_back(owner: Any, saved: list[Any]) -> None:
         )
 
 
+async def ids_in_gaps(owner: Any) -> int:
+    """How many events may still appear below MySQL's cursor, which it routes before others."""
+    if not speaks_mysql(owner):
+        return 0
+    found = await owner.fetchval("SELECT sum(last_id - first_id + 1) FROM router_gaps")
+    return found or 0
+
+
 async def router_has_read_everything(owner: Any) -> bool:
     """Whether a router that began anew has come to the end."""
     if speaks_mysql(owner):

@@ -29,6 +29,7 @@ SETTINGS = (
 MARIADB_SETTINGS = SETTINGS.replace("transaction_isolation", "tx_isolation")
 ROWS_MAX = 500  # of one statement
 RETURNING_ID = re.compile(r"\s+RETURNING id\s*$")
+RETURNING = re.compile(r"(INSERT INTO (\w+) .*) RETURNING (.*)", re.DOTALL)
 NOT_ALLOWED = {1044, 1045, 1142, 1143, 1227, 1370, 1410}
 CHECK_FAILED = {3819, 4025}
 
@@ -113,7 +114,11 @@ class MysqlConnection:
     # ── As asyncpg has it ─────────────────────────────────────────────────────────────────────
 
     async def fetch(self, sql: str, *values: object, timeout: float | None = None) -> list[Record]:
-        rows, _ = await self._run(in_mysql(sql, values))
+        text = in_mysql(sql, values)
+        returning = None if self.is_mariadb else RETURNING.fullmatch(text)
+        if returning:
+            return await self._insert_and_read(*returning.groups())
+        rows, _ = await self._run(text)
         return rows
 
     async def fetchrow(
@@ -160,6 +165,13 @@ class MysqlConnection:
         """What KILL takes."""
         number: int = self._connection.thread_id()
         return number
+
+    async def _insert_and_read(self, insert: str, table: str, columns: str) -> list[Record]:
+        """INSERT … RETURNING where there is no such thing: the rows' ids follow each other."""
+        _, count = await self._run(insert)
+        return await self.native(
+            f"SELECT {columns} FROM {table} WHERE id >= LAST_INSERT_ID() ORDER BY id LIMIT {count}"
+        )
 
     async def _run(self, sql: str) -> tuple[list[Record], int]:
         assert not self._busy, "another operation is in progress"

@@ -104,8 +104,11 @@ GROUP BY open_for;
  ORDER BY next_attempt_at LIMIT :count);
 
 -- name: jobs_there :many
--- The leftovers of a crash: a job is there, its saga was not moved.
-SELECT saga_id, attempt_at FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
+-- The leftovers of a crash: a job is there, its saga was not moved. The status is not in the index:
+-- one that answers the whole question MySQL would walk from end to end while it believes that the
+-- table is nearly empty.
+SELECT saga_id, attempt_at, status
+FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
 WHERE bucket = :bucket AND saga_id IN :saga_ids;
 
 -- name: create_jobs :none
