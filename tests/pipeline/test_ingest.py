@@ -12,6 +12,7 @@ import pytest
 
 from support import OpenStore, dialects, servers
 from support.pipeline import facts
+from support.rows import an_event
 from support.servers import Server
 from support.waiting import until
 from surehook.errors import DatabaseUnreachable, UsageError
@@ -184,6 +185,21 @@ async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
     assert plain_seconds < 0.9, "plain events waited for a key"
     assert len({a.id for a in (*plain, *answers)}) == 100
     assert not (await ingest.publish(an_order(0, "held"))).duplicate
+
+
+async def test_who_waits_for_a_held_key_learns_what_became_of_it(
+    database_url: str, store: Any, ingest: Ingest
+) -> None:
+    for kept in (True, False):
+        key, before = f"held-{kept}", len(store.inserts)
+        async with servers.connected(database_url) as holder:
+            transaction = holder.transaction()
+            await transaction.start()
+            await an_event(holder, payload=an_order(0).payload, external_id=key)
+            asking = asyncio.ensure_future(ingest.publish(an_order(0, key)))
+            await until(lambda: len(store.inserts) > before)  # noqa: B023
+            await (transaction.commit() if kept else transaction.rollback())
+        assert (await asking).duplicate is kept
 
 
 async def test_an_event_that_the_database_refuses_fails_nobody_else(

@@ -6,65 +6,90 @@ from importlib.resources import files
 
 import pytest
 
-from support.sql_rights import HOT, Need, Unclear, analyse
-from surehook.roles import BY_COMPONENT, Verb
+from support.sql_rights import HOT, Found, Need, Unclear, analyse, parsable
+from surehook.roles import BY_COMPONENT, ENGINES, ROLES_ON, Verb
 from surehook.store import statements
 from surehook.store.statements import Statement
 
 # Statements that look at a hot table in all buckets, and why.
 ACROSS_BUCKETS = {
-    ("orchestrator", "create_jobs"): {"webhook_delivery_jobs"},  # a cap counts all of them
+    # A cap counts all of them.
+    ("postgres", "orchestrator", "create_jobs"): {"webhook_delivery_jobs"},
+    ("mysql", "orchestrator", "open_jobs"): {"webhook_delivery_jobs"},
+    # An id is missing only if no bucket has it.
+    ("mysql", "router", "late_events"): {"events"},
+    ("mysql", "router", "events_elsewhere"): {"events"},
+    ("mysql", "router", "probe_mysql"): {"events"},
+    ("mysql", "router", "probe_mariadb"): {"events"},
 }
 # Answers to people's questions look wherever the answer is.
 NOT_HOT = ("observer", "subscriptions", "verifier", "keys", "key_checks")
-OTHER_CLOCKS = {"now", "clock_timestamp", "statement_timestamp", "currenttimestamp", "currentdate"}
+OTHER_CLOCKS = {
+    *("now", "clock_timestamp", "statement_timestamp", "currenttimestamp", "currentdate"),
+    *("currenttime", "sysdate", "localtime", "localtimestamp", "curdate", "curtime", "utc_date"),
+}
 
 
-def all_statements() -> list[tuple[str, Statement]]:
-    names = sorted(file.name for file in files("surehook.store").joinpath("postgres").iterdir())
-    components = [name.removesuffix(".sql") for name in names if name.endswith(".sql")]
-    return [
-        (component, statement)
-        for component in components
-        for statement in statements.load("postgres", component).values()
-    ]
+def all_statements() -> list[tuple[str, str, Statement]]:
+    found = []
+    for engine in ENGINES:
+        names = sorted(file.name for file in files("surehook.store").joinpath(engine).iterdir())
+        for component in (name.removesuffix(".sql") for name in names if name.endswith(".sql")):
+            for statement in statements.load(engine, component).values():
+                found.append((engine, component, statement))
+    return found
 
 
 every_statement = pytest.mark.parametrize(
-    ("component", "statement"),
+    ("engine", "component", "statement"),
     all_statements(),
-    ids=[f"{component}-{statement.name}" for component, statement in all_statements()],
+    ids=[f"{engine}-{component}-{one.name}" for engine, component, one in all_statements()],
 )
 
 
-@every_statement
-def test_a_statement_needs_no_more_than_its_role_has(component: str, statement: Statement) -> None:
-    missing = analyse(statement.numbered()).missing(BY_COMPONENT[component])
-    assert not missing, f"{BY_COMPONENT[component].name} lacks {', '.join(map(str, missing))}"
+def found_in(engine: str, statement: Statement) -> Found:
+    return analyse(parsable(engine, statement), engine)
 
 
 @every_statement
-def test_a_statement_writes_one_table_at_most(component: str, statement: Statement) -> None:
-    assert len(analyse(statement.numbered()).written) <= 1
+def test_a_statement_needs_no_more_than_its_role_has(
+    engine: str, component: str, statement: Statement
+) -> None:
+    role = next(role for role in ROLES_ON[engine] if role.component == component)
+    missing = found_in(engine, statement).missing(role)
+    assert not missing, f"{role.name} lacks {', '.join(missing)}"
 
 
 @every_statement
-def test_a_hot_statement_stays_in_one_bucket(component: str, statement: Statement) -> None:
+def test_a_statement_writes_one_table_at_most(
+    engine: str, component: str, statement: Statement
+) -> None:
+    assert len(found_in(engine, statement).written) <= 1
+
+
+@every_statement
+def test_a_hot_statement_stays_in_one_bucket(
+    engine: str, component: str, statement: Statement
+) -> None:
     if component in NOT_HOT:
         return
-    across = ACROSS_BUCKETS.get((component, statement.name), set())
-    assert analyse(statement.numbered()).unbucketed == across
+    across = ACROSS_BUCKETS.get((engine, component, statement.name), set())
+    assert found_in(engine, statement).unbucketed == across
 
 
 @every_statement
-def test_a_statement_knows_one_clock_only(component: str, statement: Statement) -> None:
-    """Only surehook_now() can be shifted by a test and used as an index condition."""
-    assert not analyse(statement.numbered()).functions & OTHER_CLOCKS
+def test_a_statement_knows_one_clock_only(
+    engine: str, component: str, statement: Statement
+) -> None:
+    """Only surehook_now(), on MySQL UTC_TIMESTAMP(6), can be shifted by a test, used as an index
+    condition, and is the same moment whatever the session's time zone."""
+    assert not found_in(engine, statement).functions & OTHER_CLOCKS
+    assert "UTC_TIMESTAMP()" not in statement.text  # without its microseconds
 
 
 @every_statement
 def test_a_statement_that_returns_nothing_has_nothing_to_return(
-    component: str, statement: Statement
+    engine: str, component: str, statement: Statement
 ) -> None:
     if statement.returns == "none":
         assert "RETURNING" not in statement.text
@@ -159,7 +184,33 @@ JOBS, SAGAS = "webhook_delivery_jobs", "webhook_delivery_sagas"
 def test_a_statement_that_needs_more_is_caught(
     component: str, text: str, lacks: tuple[Verb, str, str]
 ) -> None:
-    assert Need(*lacks) in analyse(text).missing(BY_COMPONENT[component])
+    assert str(Need(*lacks)) in analyse(text).missing(BY_COMPONENT[component])
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ("DELETE FROM events WHERE bucket = ?", "DELETE events"),
+        ("SELECT payload FROM events FORCE INDEX (PRIMARY)", "SELECT events(payload)"),
+        ("SELECT id FROM events LIMIT 1 FOR UPDATE", "UPDATE events((any))"),
+        (
+            f"UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS given "
+            f"STRAIGHT_JOIN {SAGAS} s ON s.id = given.id SET s.status = 'Completed'",
+            f"UPDATE {SAGAS}(status)",
+        ),
+    ],
+)
+def test_a_statement_of_mysql_that_needs_more_is_caught(text: str, lacks: str) -> None:
+    router = next(role for role in ROLES_ON["mysql"] if role.component == "router")
+    assert lacks in analyse(text, "mysql").missing(router)
+
+
+def test_only_its_own_notes_the_router_may_delete() -> None:
+    text = "DELETE FROM router_gaps WHERE bucket = ?"
+    for role in ROLES_ON["mysql"]:
+        assert ("DELETE router_gaps" in analyse(text, "mysql").missing(role)) == (
+            role.component != "router"
+        )
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,10 @@ class Child:
 
     def lines(self) -> list[dict[str, Any]]:
         """Its log so far; a last line that is only half written is left out."""
-        return [json.loads(line) for line in self.text().splitlines(True) if line.endswith("\n")]
+        text = self.text()
+        whole = [line for line in text.splitlines(True) if line.endswith("\n")]
+        assert all(line.startswith("{") for line in whole), f"not a log: {text[-4000:]}"
+        return [json.loads(line) for line in whole]
 
     def facts(self, name: str) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["event"] == name]

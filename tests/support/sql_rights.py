@@ -2,14 +2,15 @@
 
     needs("UPDATE t SET a = $1 WHERE b = $2")  →  UPDATE t(a), SELECT t(b)
 
-The rules are PostgreSQL's: a column named anywhere but as a target must be readable; ON CONFLICT DO
+The rules are the engines': a column named anywhere but as a target must be readable; ON CONFLICT DO
 NOTHING needs nothing; FOR UPDATE needs the right to update some column; a table that is only
-counted needs the right to read some column. A name that cannot be resolved is an error, so that
-nothing slips through.
+counted needs the right to read some column; rows may be deleted only where the role may forget
+them. A name that cannot be resolved is an error, so that nothing slips through.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from surehook.roles import TABLES, Role, Verb
+from surehook.roles import TABLES_ON, Role, Verb
+from surehook.store.statements import Statement
 
 Node = Any  # sqlglot's own types differ from call to call
+Tables = Mapping[str, tuple[str, ...]]
 
 ANY = "(any)"  # some column, no matter which
 HOT = ("events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters")
@@ -46,14 +49,17 @@ class Found:
     needs: set[Need] = field(default_factory=set)
     unbucketed: set[str] = field(default_factory=set)
     functions: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)  # tables whose rows it deletes
 
     @property
     def written(self) -> set[str]:
-        return {need.table for need in self.needs if need.verb is not Verb.SELECT}
+        written = {need.table for need in self.needs if need.verb is not Verb.SELECT}
+        return written | self.forgotten
 
-    def missing(self, role: Role) -> set[Need]:
+    def missing(self, role: Role) -> set[str]:
         """What the role may not do."""
-        return {need for need in self.needs if not _granted(role, need)}
+        missing = {str(need) for need in self.needs if not _granted(role, need)}
+        return missing | {f"DELETE {table}" for table in self.forgotten - {*role.forgets}}
 
 
 def _granted(role: Role, need: Need) -> bool:
@@ -65,9 +71,11 @@ def _granted(role: Role, need: Need) -> bool:
 class Scope:
     """The names that one query sees: its own sources, then those around it."""
 
-    tables: dict[str, str]  # alias → real table
-    derived: dict[str, frozenset[str]]  # alias → columns of a subquery, CTE or function
+    known: Tables
     outer: Scope | None = None
+    tables: dict[str, str] = field(default_factory=dict)  # alias → real table
+    # alias → columns of a subquery, CTE or function
+    derived: dict[str, frozenset[str]] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()  # ORDER BY may name these
 
     def resolve(self, column: exp.Column) -> tuple[Scope, str] | None:
@@ -79,33 +87,50 @@ class Scope:
                 if name in columns and qualifier in ("", alias):
                     return None
             for alias, table in scope.tables.items():
-                if name in TABLES[table] and qualifier in ("", alias):
+                if name in self.known[table] and qualifier in ("", alias):
                     return scope, alias
             if not qualifier and name in scope.outputs:
                 return None
             scope = scope.outer
-        raise Unclear(f"{column.sql('postgres')} belongs to no table of the statement")
+        raise Unclear(f"{column.sql()} belongs to no table of the statement")
 
 
 Names = Mapping[str, frozenset[str]]  # the CTEs in reach and their columns
 
 
-def analyse(text: str) -> Found:
-    """Everything about one statement with $1-style parameters."""
+def parsable(engine: str, statement: Statement) -> str:
+    """A statement with something in place of its parameters that the parser understands."""
+    if engine == "postgres":
+        return statement.numbered()
+    # There a parameter may stand for whole rows or conditions: see store/mysql/values.py.
+    text = re.sub(r"\bVALUES :\w+", "VALUES (1)", statement.text)
+    text = re.sub(r"\bIN \(:\w+\)", "IN ((1, 1))", text)
+    text = re.sub(r"\bIN :\w+", "IN (1)", text)
+    return re.sub(r"(?<![:\w]):[a-z_]+\b", "?", text)
+
+
+def analyse(text: str, engine: str = "postgres") -> Found:
+    """Everything about one statement, as `parsable` gives it."""
     # The parser knows JOIN after any function but unnest in UPDATE … FROM: give it another name.
-    statements = sqlglot.parse(text.replace("unnest(", "rows_of("), read="postgres")
+    statements = sqlglot.parse(text.replace("unnest(", "rows_of("), read=engine)
     if len(statements) != 1 or statements[0] is None:
         raise Unclear("not exactly one statement")
     found = Found()
-    _Visit(found).query(statements[0], {}, None)
+    _Visit(found, TABLES_ON[engine]).query(statements[0], {}, None)
     for call in statements[0].find_all(exp.Func):
         found.functions.add((call.name if isinstance(call, exp.Anonymous) else call.key).lower())
     return found
 
 
 class _Visit:
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found, known: Tables) -> None:
         self._found = found
+        self._known = known
+
+    def _table(self, name: str) -> str:
+        if name not in self._known:
+            raise Unclear(f"there is no table {name}")
+        return name
 
     def query(self, node: Node, names: Names, outer: Scope | None) -> frozenset[str]:
         """Visit a query and return the names of its columns."""
@@ -117,7 +142,7 @@ class _Visit:
                 columns = self.query(node.left, names, outer)
                 self.query(node.right, names, outer)
                 for part in ("order", "limit", "offset"):
-                    scope = Scope({}, {}, outer, columns)
+                    scope = Scope(self._known, outer, outputs=columns)
                     self._expressions(node.args.get(part), names, scope)
                 return columns
             case exp.Subquery():
@@ -126,6 +151,8 @@ class _Visit:
                 return self._insert(node, names, outer)
             case exp.Update():
                 return self._update(node, names, outer)
+            case exp.Delete() if node.args.get("where"):
+                return self._delete(node, names, outer)
             case _:
                 raise Unclear(f"{node.key.upper()} is no statement that a component may use")
 
@@ -142,7 +169,7 @@ class _Visit:
     # ── Statements ───────────────────────────────────────────────────────────────────────────
 
     def _select(self, node: exp.Select, names: Names, outer: Scope | None) -> frozenset[str]:
-        scope = Scope({}, {}, outer)
+        scope = Scope(self._known, outer)
         joins = self._sources(node, names, scope)
         columns = frozenset(one.alias_or_name for one in node.expressions)
         for one in node.expressions:
@@ -163,6 +190,8 @@ class _Visit:
 
     def _locks(self, node: exp.Select, scope: Scope) -> None:
         for lock in node.args.get("locks") or ():
+            if not lock.args.get("update"):
+                continue  # a share lock needs no more than reading
             named = [table.name for table in lock.expressions]
             for alias in named or scope.tables:
                 self._need(Verb.UPDATE, scope.tables[alias], ANY)
@@ -171,26 +200,30 @@ class _Visit:
         target = node.this
         if not isinstance(target, exp.Schema):
             raise Unclear("INSERT without a list of columns")
-        table = _known(target.this.name)
+        table = self._table(target.this.name)
         columns = [column.name for column in target.expressions]
         for column in columns:
             self._need(Verb.INSERT, table, column)
         if table in HOT and "bucket" not in columns:
             self._found.unbucketed.add(table)
         if isinstance(node.expression, exp.Values):
-            self._expressions(node.expression, names, Scope({}, {}, outer))
+            self._expressions(node.expression, names, Scope(self._known, outer))
         else:
             self.query(node.expression, names, outer)
         conflict = node.args.get("conflict")
         if conflict and (conflict.expressions or conflict.args.get("conflict_keys")):
             raise Unclear("ON CONFLICT that names columns or updates needs more rights than INSERT")
         alias = target.this.alias or table
-        return self._returning(node, names, Scope({alias: table}, {}, outer))
+        return self._returning(node, names, Scope(self._known, outer, {alias: table}))
 
     def _update(self, node: exp.Update, names: Names, outer: Scope | None) -> frozenset[str]:
-        table = _known(node.this.name)
-        scope = Scope({node.this.alias_or_name: table}, {}, outer)
-        joins = self._sources(node, names, scope)
+        scope = Scope(self._known, outer)
+        joins = self._sources(node, names, scope, node.this)
+        # MySQL may update a table that is joined: its alias stands before the columns.
+        aliases = {assignment.this.table for assignment in node.expressions} - {""}
+        if len(aliases) > 1:
+            raise Unclear("an UPDATE of several tables")
+        table = scope.tables[aliases.pop() if aliases else node.this.alias_or_name]
         for assignment in node.expressions:
             self._need(Verb.UPDATE, table, assignment.this.name)
             self._expressions(assignment.expression, names, scope)
@@ -198,6 +231,13 @@ class _Visit:
         for real in set(scope.tables.values()) - {table}:
             self._need(Verb.SELECT, real, ANY)
         return self._returning(node, names, scope)
+
+    def _delete(self, node: exp.Delete, names: Names, outer: Scope | None) -> frozenset[str]:
+        scope = Scope(self._known, outer)
+        joins = self._sources(node, names, scope, node.this)
+        self._found.forgotten.add(scope.tables[node.this.alias_or_name])
+        self._conditions(node, joins, names, scope)
+        return frozenset()
 
     def _returning(self, node: Node, names: Names, scope: Scope) -> frozenset[str]:
         clause = node.args.get("returning")
@@ -209,11 +249,11 @@ class _Visit:
 
     # ── Parts ────────────────────────────────────────────────────────────────────────────────
 
-    def _sources(self, node: Node, names: Names, scope: Scope) -> list[Node]:
-        """Take up FROM and JOIN; returns the conditions of the joins."""
+    def _sources(self, node: Node, names: Names, scope: Scope, *target: Node) -> list[Node]:
+        """Take up the target, FROM and JOIN; returns the conditions of the joins."""
         conditions = []
         clause = node.args.get("from_")
-        first = [clause.this] if clause else []
+        first = [*target, *([clause.this] if clause else [])]
         joins = [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]
         for one in first:
             joins = [*(one.args.get("joins") or ()), *joins]
@@ -229,19 +269,21 @@ class _Visit:
     def _source(self, node: Node, names: Names, scope: Scope) -> None:
         alias = node.alias_or_name
         match node:
+            case exp.Table() if node.name.upper() == "DUAL":
+                pass  # MySQL's word for no table
             case exp.Table() if node.name in names:
                 scope.derived[alias] = names[node.name]
             case exp.Table() if isinstance(node.this, exp.Func):
                 self._expressions(node.this, names, scope)
                 scope.derived[alias] = _columns_of_function(node)
             case exp.Table():
-                scope.tables[alias] = _known(node.name)
+                scope.tables[alias] = self._table(node.name)
             case exp.Subquery():
                 scope.derived[alias] = self.query(node.this, names, scope)
             case exp.Lateral() if isinstance(node.this, exp.Subquery):
                 scope.derived[alias] = self.query(node.this.this, names, scope)
             case _:
-                raise Unclear(f"{node.sql('postgres')} as a source")
+                raise Unclear(f"{node.sql()} as a source")
 
     def _conditions(self, node: Node, joins: list[Node], names: Names, scope: Scope) -> None:
         where = node.args.get("where")
@@ -272,21 +314,17 @@ class _Visit:
                     self._expressions(child, names, scope)
 
     def _need(self, verb: Verb, table: str, column: str) -> None:
-        if column != ANY and column not in TABLES[table]:
+        if column != ANY and column not in self._known[table]:
             raise Unclear(f"{table} has no column {column}")
         self._found.needs.add(Need(verb, table, column))
-
-
-def _known(table: str) -> str:
-    if table not in TABLES:
-        raise Unclear(f"there is no table {table}")
-    return table
 
 
 def _columns_of_function(node: exp.Table) -> frozenset[str]:
     """The columns that a function's alias names, or those of the catalogue function we use."""
     if node.this.name.lower() == "pg_control_system":
         return frozenset({"system_identifier"})
+    if isinstance(node.this, exp.JSONTable):
+        return frozenset(column.name for column in node.this.args["schema"].expressions)
     return frozenset(node.alias_column_names)
 
 
@@ -295,9 +333,16 @@ def _bucketed(condition: Node, scope: Scope) -> Iterator[str]:
     for term in condition.flatten() if isinstance(condition, exp.And) else [condition]:
         if isinstance(term, exp.And | exp.Paren):
             yield from _bucketed(term.unnest() if isinstance(term, exp.Paren) else term, scope)
-        elif isinstance(term, exp.EQ):
-            for side in (term.left, term.right):
+        elif isinstance(term, exp.EQ | exp.In):
+            for side in _pinned(term):
                 if isinstance(side, exp.Column) and side.name == "bucket":
                     owner = scope.resolve(side)
                     if owner is not None and owner[0] is scope:
                         yield owner[1]
+
+
+def _pinned(term: exp.EQ | exp.In) -> list[Node]:
+    """What an equation says exactly; (a, bucket) IN (…) says each row's."""
+    if isinstance(term, exp.EQ):
+        return [term.left, term.right]
+    return list(term.this.expressions) if isinstance(term.this, exp.Tuple) else []

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from datetime import datetime
 
 from surehook.records import EventId, NewEvent
+from surehook.store.database import LockHeld
 from surehook.store.ingest import IngestStore, Key
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows
+
+HELD_SECONDS_MAX = 1.0
+ASK_AGAIN_SECONDS = 0.02
 
 
 class MysqlIngestStore(IngestStore):
@@ -26,13 +32,15 @@ class MysqlIngestStore(IngestStore):
         self, events: Sequence[NewEvent], buckets: Sequence[int]
     ) -> dict[Key, tuple[EventId, datetime]]:
         """Those whose key is free, sorted by it, so that two of these never wait in a circle. A key
-        that is taken meanwhile refuses all of them: looked at again, and done again."""
+        that is taken meanwhile refuses all of them: looked at again, and done again. Among others
+        nobody waits for a key that someone holds; alone it is asked for again for a second."""
         given = sorted(
             zip(events, buckets, strict=True), key=lambda one: (one[0].tenant, one[0].external_id)
         )
 
         async def work(session: MysqlSession) -> dict[Key, tuple[EventId, datetime]]:
-            rows = await session.all("find_keys", given=_keys(events, buckets))
+            name = "find_keys_mariadb" if session.mariadb else "find_keys_mysql"
+            rows = await session.all(name, given=_keys(events, buckets))
             taken = {(row[0], row[1]) for row in rows}
             new = [one for one in given if _key(one[0]) not in taken]
             if not new:
@@ -40,7 +48,14 @@ class MysqlIngestStore(IngestStore):
             answers = await _insert(session, new)
             return {_key(one[0]): answer for one, answer in zip(new, answers, strict=True)}
 
-        return await self._database.in_transaction(work)
+        end = time.monotonic() + (HELD_SECONDS_MAX if len(events) == 1 else 0)
+        while True:
+            try:
+                return await self._database.in_transaction(work)
+            except LockHeld:
+                if time.monotonic() >= end:
+                    raise
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
 
     async def find_keyed(
         self, events: Sequence[NewEvent], buckets: Sequence[int]

@@ -9,9 +9,16 @@ INSERT INTO events (event_type, payload, tenant, external_id, bucket) VALUES :gi
 -- The same for all rows of one INSERT.
 SELECT created_at FROM events WHERE id = :id AND bucket = :bucket;
 
--- name: find_keys :many
--- Which of these keys are taken.
-SELECT tenant, external_id FROM events WHERE (tenant, external_id, bucket) IN (:given);
+-- name: find_keys_mysql :many
+-- Which of these keys are taken. Waits for nobody: an error says that an open transaction has one
+-- of them. An INSERT that waits for a key instead would hold up everyone whose row belongs into the
+-- gap before it, and before the first key of a tenant that is every event without a key.
+SELECT tenant, external_id FROM events WHERE (tenant, external_id, bucket) IN (:given)
+FOR SHARE NOWAIT;
+
+-- name: find_keys_mariadb :many
+SELECT tenant, external_id FROM events WHERE (tenant, external_id, bucket) IN (:given)
+LOCK IN SHARE MODE NOWAIT;
 
 -- name: find_keyed_events :many
 -- What stands under these keys, to tell a repetition from a conflict.
