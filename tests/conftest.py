@@ -1,8 +1,8 @@
 """What every test may ask for: a private database server, a fresh database, a shifted clock.
 
 One server per kind (the system's PostgreSQL, the wheel's, MariaDB, a given MySQL) and run, shared
-by all xdist workers. tests/store runs on each kind, tests/pipeline and tests/scenarios on one of
-each engine, all else on the first. SUREHOOK_TEST_ENGINES=postgres|mysql picks an engine,
+by all xdist workers. tests/store runs on each kind, pipeline, scenarios and outbox on one of each
+engine, all else on the first. SUREHOOK_TEST_ENGINES=postgres|mysql picks an engine,
 SUREHOOK_TEST_POSTGRES=system|wheel a PostgreSQL, SUREHOOK_TEST_MYSQL_URL adds a MySQL.
 """
 
@@ -19,6 +19,7 @@ import pytest
 
 from support import Configure, OpenStore, servers
 from support.clock import Clock, MysqlClock, PostgresClock
+from support.server import KINDS
 from support.servers import Server
 from surehook.config import Config, load
 from surehook.store import open_database
@@ -27,7 +28,7 @@ from surehook.store.logins import Place
 
 TESTS = Path(__file__).parent
 EVERY_KIND = (TESTS / "store",)
-EVERY_ENGINE = (TESTS / "pipeline", TESTS / "scenarios")
+EVERY_ENGINE = (TESTS / "pipeline", TESTS / "scenarios", TESTS / "outbox")
 REQUIRED = "SUREHOOK_TEST_REQUIRE_MYSQL"  # set: not testing on it is a failure, not a remark
 RUN = pytest.StashKey[servers.Run]()
 
@@ -95,8 +96,23 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "server_kind" in metafunc.fixturenames:
-        metafunc.parametrize("server_kind", _kinds_for(metafunc), scope="session")
+    if "server_kind" not in metafunc.fixturenames:
+        return
+    kinds = _kinds_for(metafunc)
+    if "driver" in metafunc.fixturenames:  # an application's; each engine has its own
+        metafunc.parametrize(("server_kind", "driver"), _with_drivers(kinds), scope="session")
+    else:
+        metafunc.parametrize("server_kind", kinds, scope="session")
+
+
+def _with_drivers(kinds: list[str]) -> list[Any]:
+    from support.applications import DRIVERS  # many packages, for tests/outbox alone
+
+    return [
+        pytest.param(kind, driver, id=f"{kind}-{name}")
+        for kind in kinds
+        for name, driver in DRIVERS[KINDS[kind]].items()
+    ]
 
 
 def _kinds_for(metafunc: pytest.Metafunc) -> list[str]:

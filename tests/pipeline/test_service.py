@@ -279,14 +279,14 @@ class Looking(Component):
         self.enough = asyncio.Event()
 
     async def step(self) -> float:
-        if len(self.rests) == 30:
+        if len(self.rests) == 40:
             self.enough.set()
         return 60.0
 
     async def rest(self, seconds: float) -> bool:
         self.rests.append(seconds)
         await asyncio.sleep(0)
-        return len(self.rests) == 20  # a hint
+        return len(self.rests) == 30  # a hint
 
 
 async def test_without_notifications_a_component_looks_often_after_work_and_then_less() -> None:
@@ -298,6 +298,6 @@ async def test_without_notifications_a_component_looks_often_after_work_and_then
     service.stop()
     await work
     assert looking.rests[0] == LOOK_FIRST_SECONDS
-    assert looking.rests[:20] == sorted(looking.rests[:20])
-    assert looking.rests[19] == LOOK_LAST_SECONDS
-    assert looking.rests[20] == LOOK_FIRST_SECONDS  # the hint said that there is work again
+    assert looking.rests[:30] == sorted(looking.rests[:30])
+    assert looking.rests[29] == LOOK_LAST_SECONDS
+    assert looking.rests[30] == LOOK_FIRST_SECONDS  # the hint said that there is work again

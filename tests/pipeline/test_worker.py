@@ -141,6 +141,30 @@ async def test_only_as_many_jobs_are_leased_as_there_are_free_slots(
     await each.drain()
 
 
+async def test_the_last_free_slot_is_used_while_all_others_hang(owner: Any, worker: Make) -> None:
+    """Slots are let gather before they are filled again, but never wait for those that hang."""
+    await jobs_for(owner, 7)
+    quick = await a_subscription(owner, callback_url="https://receiver.example/quick")
+    gate = Gate()
+
+    async def answer(request: Request) -> Outcome:
+        return DELIVERED if request.url.endswith("/quick") else await gate(request)
+
+    sender = FakeSender(answer)
+    each = await worker(sender, concurrency=8)
+    await each.step()
+    assert await counted(owner) == {"Leased": 7}
+    await jobs_for(owner, 3, subscription_id=quick)
+
+    async def quick_ones_done() -> bool:
+        await each.step()
+        return await counted(owner) == {"Leased": 7, "Completed": 3}
+
+    await until(quick_ones_done)
+    gate.opened.set()
+    await each.drain()
+
+
 @pytest.mark.parametrize("compressible", [True, False])
 async def test_only_as_much_payload_is_leased_as_there_is_room_for(
     owner: Any, worker: Make, compressible: bool

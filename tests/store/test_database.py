@@ -7,13 +7,18 @@ from typing import Any
 
 import asyncpg
 import pytest
+from asyncmy.errors import OperationalError
 
-from support import Configure, OpenStore
+from support import Configure, OpenStore, dialects
+from support.servers import Server
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES
 from surehook.store import open_database
-from surehook.store.database import Database
+from surehook.store.database import Database, Session
 from surehook.store.logins import Login, Place, login
+from surehook.store.mysql import database as mysql_database
+from surehook.store.mysql.connection import session_settings as session_settings_of_mysql
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.postgres.database import (
     HOT_SETTINGS,
     OBSERVER_SETTINGS,
@@ -24,17 +29,13 @@ from surehook.store.postgres.database import (
 )
 
 COMPONENTS = [role.component for role in ROLES]
-only_postgres = pytest.mark.only_on("postgres", reason="test_mysql_database.py has its own")
-
-
-async def end_sessions(owner: Any, component: str) -> int:
-    """As a restart of the server does; returns how many sessions there were."""
-    ended: int = await owner.fetchval(
-        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND application_name = $1",
-        f"surehook {component}",
-    )
-    return ended
+# What a driver raises for work that another transaction undid, and how often it is done then.
+UNDONE: dict[str, list[Exception]] = {
+    "postgres": [asyncpg.SerializationError("undone"), asyncpg.DeadlockDetectedError("undone")],
+    "mysql": [OperationalError(1213, "undone"), OperationalError(1020, "undone")],
+}
+TRIES_MAX = {"postgres": RETRIES_MAX + 1, "mysql": mysql_database.RETRIES_MAX + 1}
+postgres_only = pytest.mark.only_on("postgres", reason="planner settings as start-up parameters")
 
 
 async def eventually_answers(database: Database) -> None:
@@ -51,7 +52,7 @@ async def eventually_answers(database: Database) -> None:
 # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
 
 
-@only_postgres
+@postgres_only
 @pytest.mark.parametrize("component", COMPONENTS)
 async def test_every_session_has_its_component_s_user_and_settings(
     component: str, configure: Configure, place: Place
@@ -82,7 +83,40 @@ async def test_every_session_has_its_component_s_user_and_settings(
     assert settings["lock_timeout"] == ("1s" if component == "ingest" else "0")
 
 
-@only_postgres
+@pytest.mark.only_on("mysql", reason="its settings have other names")
+@pytest.mark.parametrize("component", COMPONENTS)
+async def test_every_session_on_mysql_has_its_component_s_user_and_settings(
+    component: str, configure: Configure, place: Place
+) -> None:
+    """The test server's own are another time zone, another isolation, a collation that pads."""
+    config = configure()
+    database = MysqlDatabase(config, login(config, place, component))
+    await database.open()
+
+    async def look(session: MysqlSession) -> dict[str, object]:
+        server = session.connection.server
+        own = mysql_database.component_settings(server, config, component)
+        names = [*session_settings_of_mysql(server, own), "autocommit"]
+        row = (await session.connection.fetch("SELECT " + ", ".join(f"@@{n}" for n in names)))[0]
+        user = await session.connection.value("SELECT USER()")
+        return {**dict(zip(names, row, strict=True)), "user": user.partition("@")[0]}
+
+    try:
+        found = await database.run(look)
+    finally:
+        await database.close()
+    assert found["user"] == next(role.name for role in ROLES if role.component == component)
+    assert found["time_zone"] == "+00:00" and found["autocommit"] == 1
+    isolation = found.get("tx_isolation", found.get("transaction_isolation"))
+    assert isolation == "READ-COMMITTED"
+    assert "STRICT_TRANS_TABLES" in str(found["sql_mode"])
+    assert str(found["collation_connection"]) in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
+    assert found["innodb_lock_wait_timeout"] == (1 if component == "ingest" else 5)
+    limit = found.get("max_statement_time", found.get("max_execution_time"))
+    assert float(str(limit)) in (30, 30_000)
+
+
+@postgres_only
 async def test_a_setting_of_the_role_does_not_win_over_ours(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -91,7 +125,7 @@ async def test_a_setting_of_the_role_does_not_win_over_ours(
     await open_store("cleaner")  # asserts it
 
 
-@only_postgres
+@postgres_only
 async def test_a_pooler_that_drops_our_settings_is_refused(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +139,7 @@ async def test_a_pooler_that_drops_our_settings_is_refused(
         await open_store("cleaner")
 
 
-@only_postgres
+@postgres_only
 async def test_settings_survive_the_return_of_a_connection_to_the_pool(
     open_store: OpenStore,
 ) -> None:
@@ -136,40 +170,40 @@ async def test_a_statement_called_with_other_parameters_is_a_bug(
         await cleaner.one("next_expiry", **values)
 
 
-@only_postgres
-@pytest.mark.parametrize("error", [asyncpg.SerializationError, asyncpg.DeadlockDetectedError])
 async def test_work_that_another_transaction_undid_is_done_again(
-    open_store: OpenStore, error: type[Exception]
+    open_store: OpenStore, server: Server
 ) -> None:
     cleaner = await open_store("cleaner")
-    tries = 0
+    for error in UNDONE[server.engine]:
+        tries = 0
 
-    async def work(session: PostgresSession) -> str:
-        nonlocal tries
-        tries += 1
-        if tries < 3:
-            raise error("undone")
-        return "done"
+        async def work(_: Session, error: Exception = error) -> str:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise error
+            return "done"
 
-    assert await cleaner.in_transaction(work) == "done" and tries == 3
+        assert await cleaner.in_transaction(work) == "done" and tries == 3
 
 
-@only_postgres
-async def test_work_that_is_undone_every_time_is_given_up(open_store: OpenStore) -> None:
+async def test_work_that_is_undone_every_time_is_given_up(
+    open_store: OpenStore, server: Server
+) -> None:
     cleaner = await open_store("cleaner")
+    error = UNDONE[server.engine][0]
     tries = 0
 
-    async def work(_: PostgresSession) -> None:
+    async def work(_: Session) -> None:
         nonlocal tries
         tries += 1
-        raise asyncpg.SerializationError("undone")
+        raise error
 
-    with pytest.raises(asyncpg.SerializationError):
+    with pytest.raises(type(error)):
         await cleaner.in_transaction(work)
-    assert tries == RETRIES_MAX + 1
+    assert tries == TRIES_MAX[server.engine]
 
 
-@only_postgres
 async def test_two_transactions_that_wait_for_each_other_both_succeed(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -178,17 +212,16 @@ async def test_two_transactions_that_wait_for_each_other_both_succeed(
     first_locks = asyncio.Barrier(2)
     tries = 0
 
-    async def update(session: PostgresSession, subscription_id: int) -> None:
-        await session.connection.execute(
+    async def update(session: Any, subscription_id: int) -> None:
+        await session.connection.fetch(
             "UPDATE orchestrator_subscriptions SET rate_tokens = rate_tokens + 1 "
-            "WHERE subscription_id = $1",
-            subscription_id,
+            f"WHERE subscription_id = {subscription_id}"
         )
 
     async def cross(order: tuple[int, int]) -> None:
         met = False
 
-        async def work(session: PostgresSession) -> None:
+        async def work(session: Any) -> None:
             nonlocal met, tries
             tries += 1
             await update(session, order[0])
@@ -205,14 +238,16 @@ async def test_two_transactions_that_wait_for_each_other_both_succeed(
     assert [row[0] for row in rows] == [3, 3]
 
 
-@only_postgres
-async def test_a_statement_that_runs_too_long_is_ended(open_store: OpenStore) -> None:
+async def test_a_statement_that_runs_too_long_is_ended(
+    open_store: OpenStore, on_mysql: bool
+) -> None:
     cleaner = await open_store("cleaner", {"database.statement_timeout": 1})
+    statement = "SELECT SLEEP(60)" if on_mysql else "SELECT pg_sleep(60)"
 
-    async def sleep(session: PostgresSession) -> None:
-        await session.connection.execute("SELECT pg_sleep(60)")
+    async def sleep(session: Any) -> None:
+        await session.connection.fetch(statement)
 
-    with pytest.raises(DatabaseUnreachable, match="statement timeout"):
+    with pytest.raises(DatabaseUnreachable, match=r"statement timeout|max_statement_time|timeout"):
         await asyncio.wait_for(cleaner.run(sleep), 10)
     await eventually_answers(cleaner)
 
@@ -220,23 +255,21 @@ async def test_a_statement_that_runs_too_long_is_ended(open_store: OpenStore) ->
 # ── Coming back ───────────────────────────────────────────────────────────────────────────────
 
 
-@only_postgres
 async def test_a_component_comes_back_after_its_sessions_were_ended(
     owner: Any, open_store: OpenStore
 ) -> None:
     cleaner = await open_store("cleaner")
-    assert await end_sessions(owner, "cleaner") == 1
+    assert await dialects.end_sessions(owner, "cleaner") == 1
     await eventually_answers(cleaner)
 
 
-@only_postgres
 async def test_a_session_that_ends_in_the_middle_of_work_is_unreachable_not_a_surprise(
     owner: Any, open_store: OpenStore
 ) -> None:
     cleaner = await open_store("cleaner")
 
-    async def work(session: PostgresSession) -> None:
-        await end_sessions(owner, "cleaner")
+    async def work(session: Session) -> None:
+        await dialects.end_sessions(owner, "cleaner")
         await session.one("next_expiry", bucket=0)
 
     with pytest.raises(DatabaseUnreachable) as lost:
@@ -245,7 +278,7 @@ async def test_a_session_that_ends_in_the_middle_of_work_is_unreachable_not_a_su
     await eventually_answers(cleaner)
 
 
-@only_postgres
+@pytest.mark.only_on("postgres", reason="nobody listens through MySQL")
 async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
     owner: Any, open_store: OpenStore
 ) -> None:
@@ -265,13 +298,13 @@ async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
 # ── Not getting in ────────────────────────────────────────────────────────────────────────────
 
 
-@only_postgres
 async def test_another_role_secret_is_refused_with_advice(
     configure: Configure, place: Place
 ) -> None:
     with pytest.raises(DatabaseUnreachable) as refused:
         await open_database(configure(), Place(place.url, "some other secret"), "router")
-    assert 'password authentication failed for user "router_worker"' in refused.value.message
+    assert "does not let us in" in refused.value.message
+    assert "router_worker" in refused.value.message
     assert "SUREHOOK_ROLE_SECRET" in refused.value.advice
 
 
@@ -290,12 +323,21 @@ async def test_with_roles_off_every_component_uses_the_main_login(
     assert login(config, place, "worker") == Login("worker", place.url)
 
 
-@only_postgres
 async def test_a_database_without_our_schema_is_refused_and_nothing_stays_open(
+    configure: Configure, empty_url: str
+) -> None:
+    """As the main login: on MySQL a role does not even get into a database that grants nothing."""
+    config = configure({"database.roles": False})
+    with pytest.raises(AnswerIsNo, match="lacks migrations: 1 tables"):
+        await open_database(config, Place(empty_url, None), "router")
+
+
+async def test_a_role_that_meets_a_database_without_our_schema_is_told_to_migrate(
     configure: Configure, empty_url: str, place: Place
 ) -> None:
-    with pytest.raises(AnswerIsNo, match="lacks migrations: 1 tables"):
+    with pytest.raises((AnswerIsNo, DatabaseUnreachable)) as refused:
         await open_database(configure(), Place(empty_url, place.role_secret), "router")
+    assert "surehook migrate" in refused.value.advice
 
 
 async def test_a_database_that_needs_a_newer_program_is_refused(
@@ -313,10 +355,11 @@ async def test_a_component_learns_the_number_of_buckets(
     assert (await open_store("router")).buckets == buckets
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 async def test_a_url_that_cannot_be_read_shows_no_piece_of_the_password(
-    configure: Configure,
+    configure: Configure, scheme: str
 ) -> None:
-    url = "postgresql://user:ses/ame@127.0.0.1/d"
+    url = f"{scheme}://user:ses/ame@127.0.0.1/d"
     config = configure({"database.roles": False})
     with pytest.raises(ConfigError, match="percent-encoded") as refused:
         await open_database(config, Place(url, None), "router")

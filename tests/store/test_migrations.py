@@ -18,7 +18,7 @@ from surehook.store.migrations import Migration, State, migrations, version_tupl
 from surehook.store.postgres import migrate as module
 from surehook.store.postgres.migrate import as_sql, migrate, read_state
 
-pytestmark = pytest.mark.only_on("postgres", reason="tests/store/mysql has its own of these")
+pytestmark = pytest.mark.only_on("postgres", reason="MySQL's are in mysql/test_mysql_migrations.py")
 OURS = migrations("postgres")
 LAST = OURS[-1].version
 

@@ -19,6 +19,7 @@ from support import OpenStore
 from surehook.delivery import ErrorCode
 from surehook.store import statements
 
+pytestmark = pytest.mark.only_on("postgres", reason="MySQL's are in mysql/test_mysql_plans.py")
 BIG = ("events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters")
 BATCH = 100
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)  # every row has its own second since then

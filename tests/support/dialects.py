@@ -16,6 +16,7 @@ from support import mysql_connection
 from support.connections import connected
 from support.mysql_connection import MysqlConnection
 from support.server import Server
+from support.translate import literal
 from surehook.roles import BY_COMPONENT
 from surehook.store.logins import derived_password
 
@@ -216,5 +217,165 @@ OVERWRITING: dict[tuple[str, str], list[str]] = {
             "subscription_id, failed_at, '{}' FROM dead_letters"
         ),
         native("DELETE d FROM dead_letters d JOIN events e ON d.event_id = e.id"),
+    ],
+}
+
+
+# ── Rights ────────────────────────────────────────────────────────────────────────────────────
+
+_PG_COLUMN_RIGHTS = """
+SELECT verb, c.relname, a.attname
+FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS verb
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND has_column_privilege($1, c.oid, a.attnum, verb)
+"""
+_PG_TABLE_RIGHTS = """
+SELECT verb, c.relname
+FROM pg_class c
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES',
+                        'TRIGGER']) AS verb
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND has_table_privilege($1, c.oid, verb)
+"""
+HOSTS = ("localhost", "%")  # each role is an account for both
+
+
+async def _alike_on_both_hosts(owner: Any, role: str, question: str) -> set[tuple[str, ...]]:
+    """The answer for both accounts; :account stands for the one asked about."""
+    answers = []
+    for host in HOSTS:
+        account = literal(f"'{role}'@'{host}'")
+        rows = await owner.native(question.replace(":account", account))
+        answers.append({tuple(row) for row in rows})
+    assert answers[0] == answers[1], f"{role} has other rights from elsewhere"
+    return answers[0]
+
+
+async def column_rights(owner: Any, role: str) -> set[tuple[str, ...]]:
+    """(verb, table, column) of everything that it may do with a column."""
+    if not speaks_mysql(owner):
+        return {tuple(row) for row in await owner.fetch(_PG_COLUMN_RIGHTS, role)}
+    return await _alike_on_both_hosts(
+        owner,
+        role,
+        "SELECT privilege_type, table_name, column_name "
+        "FROM information_schema.column_privileges "
+        "WHERE table_schema = DATABASE() AND grantee = :account",
+    )
+
+
+async def table_rights(owner: Any, role: str) -> set[tuple[str, ...]]:
+    """(verb, table) of everything that it may do with a whole table, or with all of them."""
+    if not speaks_mysql(owner):
+        return {tuple(row) for row in await owner.fetch(_PG_TABLE_RIGHTS, role)}
+    return await _alike_on_both_hosts(
+        owner,
+        role,
+        "SELECT privilege_type, table_name FROM information_schema.table_privileges "
+        "WHERE table_schema = DATABASE() AND grantee = :account "
+        "UNION ALL SELECT privilege_type, '*' FROM information_schema.schema_privileges "
+        "WHERE grantee = :account",
+    )
+
+
+async def tables(owner: Any) -> dict[str, set[str]]:
+    """Every table and its columns."""
+    if speaks_mysql(owner):
+        rows = await owner.native(
+            "SELECT table_name, column_name FROM information_schema.columns "
+            "WHERE table_schema = DATABASE()"
+        )
+    else:
+        rows = await owner.fetch(
+            "SELECT c.relname, a.attname::text FROM pg_class c "
+            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+            "WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') "
+            "AND NOT c.relispartition"
+        )
+    found: dict[str, set[str]] = {}
+    for table, column in rows:
+        found.setdefault(table, set()).add(column)
+    return found
+
+
+async def is_plain_login(owner: Any, role: str) -> bool:
+    """It can log in, has no right on the server as a whole, and is a member of nothing."""
+    if speaks_mysql(owner):
+        rights = await _alike_on_both_hosts(
+            owner,
+            role,
+            "SELECT privilege_type, is_grantable FROM information_schema.user_privileges "
+            "WHERE grantee = :account",
+        )
+        member = "roles_mapping" if owner.is_mariadb else "role_edges"
+        column = "User" if owner.is_mariadb else "TO_USER"
+        rows = await owner.native(f"SELECT 1 FROM mysql.{member} WHERE {column} = '{role}'")
+        return rights == {("USAGE", "NO")} and rows == []
+    row = await owner.fetchrow(
+        "SELECT rolcanlogin, rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication "
+        "OR rolbypassrls, EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.member = r.oid) "
+        "FROM pg_roles r WHERE rolname = $1",
+        role,
+    )
+    return tuple(row) == (True, False, False)
+
+
+# What would reach past the columns that a role was given.
+WITH_A_WHOLE_TABLE = {
+    "postgres": [
+        "DELETE FROM {table} WHERE false",
+        "TRUNCATE {table}",
+        "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT",
+        "DROP TABLE {table}",
+        "ALTER TABLE {table} ADD COLUMN more integer",
+        "GRANT SELECT ON {table} TO PUBLIC",
+        "ALTER TABLE {table} DISABLE TRIGGER ALL",
+        "COPY {table} TO STDOUT",
+    ],
+    "mysql": [
+        "DELETE FROM {table} WHERE false",
+        "TRUNCATE {table}",
+        "LOCK TABLES {table} WRITE",
+        "DROP TABLE {table}",
+        "ALTER TABLE {table} ADD COLUMN more integer",
+        "CREATE INDEX mine ON {table} (bucket)",
+        "RENAME TABLE {table} TO mine",
+        "GRANT SELECT ON {table} TO CURRENT_USER",
+        native("CREATE TRIGGER mine BEFORE INSERT ON {table} FOR EACH ROW SET @x = 1"),
+        native("SELECT 1 FROM {table} INTO OUTFILE '/tmp/mine'"),
+        "SHOW CREATE TABLE mysql.user",
+    ],
+}
+NOBODY_S_BUSINESS = {
+    "postgres": [
+        "CREATE TABLE public.mine (n integer)",
+        "CREATE FUNCTION public.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "CREATE OR REPLACE FUNCTION surehook_now() RETURNS timestamptz LANGUAGE sql "
+        "STABLE AS 'SELECT statement_timestamp()'",
+        "CREATE SCHEMA mine",
+        "ALTER TYPE saga_status ADD VALUE 'Mine'",
+        "SET ROLE {other}",
+        "SET ROLE surehook",
+        "ALTER ROLE {other} PASSWORD 'mine'",
+        "CREATE ROLE mine",
+        "SET session_replication_role = replica",
+    ],
+    "mysql": [
+        "CREATE TABLE mine (n integer)",
+        "CREATE TEMPORARY TABLE mine (n integer)",
+        "CREATE VIEW mine AS SELECT 1 AS n",
+        "CREATE FUNCTION mine() RETURNS integer RETURN 1",
+        "CREATE EVENT mine ON SCHEDULE EVERY 1 DAY DO SET @x = 1",
+        "CREATE DATABASE mine",
+        "DROP FUNCTION surehook_bucket",
+        "DROP TRIGGER guard_saga_moves",
+        "CREATE USER mine",
+        "ALTER USER {other} IDENTIFIED BY 'mine'",
+        "DROP USER {other}",
+        "GRANT ALL ON *.* TO CURRENT_USER",
+        "SET GLOBAL max_connections = 1",
+        native("SELECT user FROM mysql.user"),
     ],
 }

@@ -186,7 +186,8 @@ def _launch(directory: Path, log: IO[bytes], options: list[str]) -> subprocess.P
             f"--datadir={directory / 'data'}",
             f"--socket={directory / 'mariadb.sock'}",
             f"--pid-file={directory / 'mariadb.pid'}",
-            f"--tmpdir={directory}",  # a server that starts removes what others have there
+            # A server that starts removes the temporary tables that it finds, others' too.
+            f"--tmpdir={directory}",
             f"--init-file={first}",
             *SETTINGS,
             *options,

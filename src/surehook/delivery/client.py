@@ -140,7 +140,7 @@ class HttpsSender:
         self._dialing.add(timeout)
         try:
             async with timeout:
-                return await self._dialer.dial(url, deadline)
+                return await self._dialer.dial(url)
         except TimeoutError:
             if self._closed:
                 raise AttemptFailed(ErrorCode.CONNECT_FAILED, "the sender was closed") from None
@@ -188,19 +188,17 @@ class HttpsSender:
         return target
 
     def _encode(self, target: _Target, request: Request) -> bytes:
-        lines = [target.head]
-        names = self._names
-        for name, value in request.headers:
-            if name not in names:
+        headers = request.headers
+        if not self._names.issuperset([name for name, _ in headers]):
+            for name, _ in headers:
                 self._check_name(name)
-            lines.append(f"{name}: {value}\r\n")
-            # ASCII and printable: no line break, no NUL, nothing that two parsers read in two ways.
-            if not (value.isascii() and value.isprintable()):
-                raise AttemptFailed(
-                    ErrorCode.INVALID_REQUEST, f"the value of header {name} cannot be sent"
-                )
-        lines.append(f"content-length: {len(request.body)}\r\n\r\n")
-        return "".join(lines).encode("ascii") + request.body
+        # ASCII and printable: no line break, no NUL, nothing that two parsers read in two ways.
+        values = "".join([value for _, value in headers])
+        if not (values.isascii() and values.isprintable()):
+            raise _unsendable(headers)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        head = f"{target.head}{lines}content-length: {len(request.body)}\r\n\r\n"
+        return head.encode("ascii") + request.body
 
     def _check_name(self, name: str) -> None:
         if not _NAME.fullmatch(name):
@@ -209,3 +207,8 @@ class HttpsSender:
             raise AttemptFailed(ErrorCode.INVALID_REQUEST, f"header {name} may not be set")
         if len(self._names) < _REMEMBERED:
             self._names.add(name)
+
+
+def _unsendable(headers: tuple[tuple[str, str], ...]) -> AttemptFailed:
+    name = next(name for name, value in headers if not (value.isascii() and value.isprintable()))
+    return AttemptFailed(ErrorCode.INVALID_REQUEST, f"the value of header {name} cannot be sent")

@@ -34,7 +34,6 @@ from surehook.errors import ConfigError
 STAGGER_SECONDS = 0.3
 MAX_ADDRESSES = 6
 MAX_PROXY_ANSWER_BYTES = 16 * 1024
-SHUTDOWN_SECONDS = 1.0
 
 _PROXY = re.compile(
     r"http://(?:(?P<user>[^:@/\s]+):(?P<password>[^@/\s]*)@)?"
@@ -107,14 +106,14 @@ class Dialer:
         self._tls = tls
         self._proxy = proxy
 
-    async def dial(self, url: CallbackUrl, deadline: float) -> Connection:
+    async def dial(self, url: CallbackUrl) -> Connection:
         """A connection ready for a request, or AttemptFailed. The caller watches the deadline."""
         addresses = self._permitted(await self._addresses(url))
         if self._proxy is None:
             sock = await _first(addresses, lambda each: self._connect(each, url.port))
         else:
             sock = await self._through_proxy(self._proxy, addresses[0], url.port)
-        return await self._secure(sock, url, deadline)
+        return await self._secure(sock, url)
 
     async def _addresses(self, url: CallbackUrl) -> tuple[Address, ...]:
         if url.address is not None:
@@ -154,24 +153,52 @@ class Dialer:
             raise
         return sock
 
-    async def _secure(self, sock: socket.socket, url: CallbackUrl, deadline: float) -> Connection:
-        loop = asyncio.get_running_loop()
+    async def _secure(self, sock: socket.socket, url: CallbackUrl) -> Connection:
         try:
-            _, connection = await loop.create_connection(
-                lambda: Connection(loop, url.origin, sock),
-                sock=sock,
-                ssl=self._tls,
-                server_hostname=url.host,
-                ssl_handshake_timeout=max(0.1, deadline - loop.time()),
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-            )
+            tls = await _handshake(self._tls, sock, url.host)
         except ssl.SSLCertVerificationError as error:
             raise _tls_failed(f"certificate: {error.verify_message}") from None
         except ssl.SSLError as error:
             raise _tls_failed(error.reason or str(error)) from None
         except (OSError, ValueError) as error:
             raise _tls_failed(f"the handshake was cut off ({_reason(error)})") from None
-        return connection
+        return Connection(asyncio.get_running_loop(), url.origin, tls)
+
+
+async def _handshake(context: ssl.SSLContext, sock: socket.socket, host: str) -> ssl.SSLSocket:
+    """The socket with TLS around it; closed if that fails or is cancelled."""
+    loop = asyncio.get_running_loop()
+    try:
+        tls = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        while True:
+            try:
+                tls.do_handshake()
+                return tls
+            except ssl.SSLWantReadError:
+                await _ready(tls.fileno(), loop.add_reader, loop.remove_reader)
+            except ssl.SSLWantWriteError:
+                await _ready(tls.fileno(), loop.add_writer, loop.remove_writer)
+    except BaseException:
+        tls.close()
+        raise
+
+
+async def _ready(
+    descriptor: int,
+    watch: Callable[[int, Callable[[], None]], object],
+    forget: Callable[[int], object],
+) -> None:
+    """Until the socket can be read, or written."""
+    ready = asyncio.Event()
+    watch(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        forget(descriptor)
 
 
 def _tls_failed(detail: str) -> AttemptFailed:

@@ -21,6 +21,8 @@ from surehook.store.cleaner import CleanerStore
 
 BATCH = 500
 POLL_MAX_SECONDS = 1.0
+# An expired lease that somebody holds is being written right now.
+BLOCKED_SECONDS = 0.01
 
 
 class Cleaner(Component):
@@ -37,6 +39,10 @@ class Cleaner(Component):
         return min(rests)
 
     async def _clean(self, bucket: int) -> float:
+        """A look by itself writes nothing, and takes no lock."""
+        rest = await self._until_expiry(bucket)
+        if rest > 0:
+            return rest
         await crashpoints.here("cleaner.before_reset")
         expired = await self._store.reset_expired_leases(bucket, BATCH, ErrorCode.LEASE_EXPIRED)
         if expired:
@@ -61,5 +67,8 @@ class Cleaner(Component):
             self._hints.tell(Channel.JOBS, bucket)
         if len(expired) == BATCH:
             return 0
+        return max(await self._until_expiry(bucket), BLOCKED_SECONDS)
+
+    async def _until_expiry(self, bucket: int) -> float:
         seconds = await self._store.next_expiry(bucket)
-        return POLL_MAX_SECONDS if seconds is None else min(max(seconds, 0.01), POLL_MAX_SECONDS)
+        return POLL_MAX_SECONDS if seconds is None else min(max(seconds, 0.0), POLL_MAX_SECONDS)

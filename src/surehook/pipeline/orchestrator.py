@@ -254,6 +254,8 @@ def split(room: int, demand: dict[K, int]) -> dict[K, int]:
 
 
 def _report_created(picked: Iterable[PickedSaga]) -> None:
+    if not observe.wanted("job.created"):
+        return
     for saga in picked:
         observe.emit(
             "job.created",
@@ -266,6 +268,8 @@ def _report_created(picked: Iterable[PickedSaga]) -> None:
 
 def _report_applied(applied: Iterable[AppliedResult]) -> None:
     for result in applied:
+        if not observe.wanted(_FACT[result.status]):
+            continue
         observe.emit(
             _FACT[result.status],
             correlation_id=correlation_id(result.event_id),

@@ -56,7 +56,7 @@ class Router(Component):
         if result is None:
             return False  # another router has this bucket
         sagas, more = result
-        for saga in sagas:
+        for saga in sagas if observe.wanted("saga.created") else ():
             observe.emit(
                 "saga.created",
                 correlation_id=correlation_id(saga.event_id),

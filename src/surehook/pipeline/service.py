@@ -27,7 +27,7 @@ BACK_OFF_MAX_SECONDS = 5.0
 # Where processes cannot wake each other through the database, a component that would be woken looks
 # by itself: soon after there was work, then less and less often.
 LOOK_FIRST_SECONDS = 0.01
-LOOK_LAST_SECONDS = 0.25
+LOOK_LAST_SECONDS = 0.5
 LOOK_GROWTH = 1.25
 # A loop that failed so often, or stood still for so long, is not alive (readiness).
 FAILURES_IN_A_ROW = 3

@@ -31,8 +31,10 @@ from surehook.states import JobStatus, SagaStatus
 from surehook.store.worker import WorkerStore
 
 POLL_FAST_SECONDS = 0.01  # while there is work
+# Slots that became free wait no longer than this for others to be filled with.
+GATHER_SECONDS = 0.02
 POLL_SECONDS = 0.05
-IDLE_POLL_SECONDS = 0.25
+IDLE_POLL_SECONDS = 0.5
 IDLE_AFTER = 40
 # A result waits no longer than this for others to be written with.
 RESULT_WAIT_SECONDS = 0.015
@@ -100,6 +102,7 @@ class Worker(Component):
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushes: set[asyncio.Task[None]] = set()
         self._in_vain = 0
+        self._leased_at = 0.0
         self._suspects_due = 0.0
         self._draining_for_suspects = False
 
@@ -118,8 +121,12 @@ class Worker(Component):
         free = self._concurrency - len(self._under_way)
         room = self._memory - self._bytes
         self._memory_full = room <= 0
-        if free < self._worth_leasing() or self._memory_full:
+        if free <= 0 or self._memory_full:
             return IDLE_POLL_SECONDS  # a slot or memory that becomes free wakes us
+        gather = self._leased_at + GATHER_SECONDS - time.monotonic()
+        if free < self._worth_leasing() and gather > 0:
+            return gather
+        self._leased_at = time.monotonic()
         leased = await self._lease(free, room)
         if leased:
             self._in_vain = 0
@@ -128,8 +135,9 @@ class Worker(Component):
         return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
 
     def _worth_leasing(self) -> int:
-        """A statement for one free slot costs as much as one for many: let some gather."""
-        return max(1, min(self._concurrency // 4, 64))
+        """A statement for one free slot costs as much as one for many: let some gather, but not
+        for long, for the others may be busy with endpoints that hang."""
+        return max(1, min(self._concurrency // 4, 128))
 
     async def _lease(self, free: int, room: int) -> int:
         """Lease from each bucket in turn; whichever was first goes last next time."""
@@ -174,7 +182,7 @@ class Worker(Component):
             observe.emit("component.failed", component=self.name, reason=repr(error))
         free = self._concurrency - len(self._under_way)
         has_room = self._memory_full and self._bytes < self._memory
-        if not self._under_way or free == self._worth_leasing() or has_room:
+        if free in (1, self._concurrency, self._worth_leasing()) or has_room:
             self.wake()
 
     # ── Suspects ──────────────────────────────────────────────────────────────────────────────
@@ -305,6 +313,8 @@ class Worker(Component):
                     )
 
     def _report(self, lease: _Lease, outcome: Outcome) -> None:
+        if not observe.wanted("delivery.attempted"):
+            return
         job = lease.job
         seconds = time.monotonic() - lease.started
         observe.emit(

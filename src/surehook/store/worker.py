@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
+
+from msgspec.structs import astuple
 
 from surehook.records import JobId, JobReport, LeasedJob, SagaId
 from surehook.store.database import Database
+
+# The fields of a JobReport, in order, as finish_jobs calls them.
+_REPORTED = (
+    "job_ids",
+    "statuses",
+    "response_statuses",
+    "error_codes",
+    "retry_afters",
+    "response_excerpts",
+    "lease_tokens",
+)
 
 
 class WorkerStore:
@@ -52,17 +66,13 @@ class WorkerStore:
         self, bucket: int, reports: Sequence[JobReport]
     ) -> list[tuple[JobId, SagaId]]:
         """Write results; a job that is not returned was no longer ours to write."""
-        ordered = sorted(reports, key=lambda report: report.job_id)
+        # In order of id, like every statement that updates several jobs; then column by column.
+        ordered = sorted(map(astuple, reports), key=itemgetter(0))
+        columns = [list(column) for column in zip(*ordered, strict=True)]
         rows = await self._database.all(
             "finish_jobs",
             bucket=bucket,
-            job_ids=[report.job_id for report in ordered],
-            statuses=[report.status for report in ordered],
-            response_statuses=[report.response_status for report in ordered],
-            error_codes=[report.error_code for report in ordered],
-            retry_afters=[report.retry_after for report in ordered],
-            response_excerpts=[report.response_excerpt for report in ordered],
-            lease_tokens=[report.lease_token for report in ordered],
+            **dict(zip(_REPORTED, columns, strict=True)),
             worker_id=self._worker_id,
         )
         return [(row[0], row[1]) for row in rows]

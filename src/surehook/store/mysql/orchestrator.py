@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, zip_longest
 
-from surehook.records import AppliedResult, JobId, PickedSaga
+from surehook.records import AppliedResult, JobId, PickedSaga, WaitingSubscription
 from surehook.retry import Policy
 from surehook.states import (
     SAGA_WAITING,
@@ -43,6 +43,18 @@ class _Room:
 
 class MysqlOrchestratorStore(OrchestratorStore):
     _database: MysqlDatabase
+
+    async def rotate_subscriptions(
+        self, bucket: int, after_id: int, count: int
+    ) -> list[WaitingSubscription]:
+        several = self._database.buckets > 1
+        rows = await self._database.all(
+            "rotate_over_subscriptions" if several else "rotate_subscriptions",
+            bucket=bucket,
+            after_id=after_id,
+            count=count,
+        )
+        return [WaitingSubscription(*row) for row in rows]
 
     async def next_due(self, bucket: int) -> float | None:
         row = await self._database.one("next_due", bucket=bucket)

@@ -37,6 +37,19 @@ FROM (
 STRAIGHT_JOIN subscriptions s ON s.id = waiting.subscription_id
 ORDER BY waiting.subscription_id LIMIT :count;
 
+-- name: rotate_over_subscriptions :many
+-- The same where there are partitions: no jumping there, so each subscription is probed instead.
+SELECT s.id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited
+FROM subscriptions s FORCE INDEX (PRIMARY)
+WHERE s.id > :after_id AND (
+    EXISTS (
+        SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+        WHERE g.bucket = :bucket AND g.waiting = 'Pending' AND g.subscription_id = s.id)
+    OR EXISTS (
+        SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+        WHERE g.bucket = :bucket AND g.waiting = 'PendingRetry' AND g.subscription_id = s.id))
+ORDER BY s.id LIMIT :count;
+
 -- name: next_due :one
 -- When something becomes due, so that an idle orchestrator sleeps until then.
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(first.next_attempt_at)) / 1e6 AS seconds
@@ -149,7 +162,9 @@ WHERE s.status = 'InProgress' AND s.next_attempt_at = given.attempt_at;
 
 -- name: walk_in_progress :many
 -- One page of the walk that makes a lost hint cost a moment and never a delivery: every saga in
--- progress in order of attempt, each probing its own job by key.
+-- progress in order of attempt, each probing its own job by key. What began in the last moment is
+-- left to its hint: under load that is most of them. (Not what began in the future: clocks are set
+-- back.)
 SELECT s.next_attempt_at, s.id, (
     SELECT j.status IN ('Completed', 'Failed')
     FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
@@ -158,4 +173,6 @@ SELECT s.next_attempt_at, s.id, (
 FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
 WHERE s.bucket = :bucket AND s.status = 'InProgress' AND s.next_attempt_at >= :after_attempt_at
   AND (s.next_attempt_at > :after_attempt_at OR s.id > :after_id)
+  AND s.updated_at NOT BETWEEN
+      UTC_TIMESTAMP(6) - INTERVAL 300000 MICROSECOND AND UTC_TIMESTAMP(6)
 ORDER BY s.next_attempt_at, s.id LIMIT :count;

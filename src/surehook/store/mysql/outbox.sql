@@ -1,7 +1,11 @@
 -- Outbox: one INSERT in an application's own transaction, as outbox_writer, and nothing else.
 
 -- name: insert_event :none
--- A key that is there already leaves that row as it is (id = id changes nothing, and needs no right
--- to update). The number of buckets is fixed when the schema is made.
+-- The texts come as hexadecimal digits: whatever the character set and the SQL mode of someone
+-- else's connection, the bytes arrive. A key that is taken is an error of this statement alone
+-- (1062), which the caller forgives. The bucket comes of the key's hash.
 INSERT INTO events (event_type, payload, tenant, external_id, bucket)
-VALUES (:event_type, :payload, :tenant, :external_id, surehook_bucket(:hash));
+VALUES (
+    :event_type, CONVERT(UNHEX(:payload) USING utf8mb4), CONVERT(UNHEX(:tenant) USING utf8mb4),
+    CONVERT(UNHEX(:external_id) USING utf8mb4), surehook_bucket(:hash)
+);

@@ -28,18 +28,20 @@ class MysqlVerifierStore(VerifierStore):
         return written.first_id if written.rows else None
 
     async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None:
+        which = {
+            "attempts_max": attempts_max,
+            "pause_microseconds": round(pause_seconds * 1e6),
+        }
+
         async def work(session: MysqlSession) -> Challenge | None:
-            row = await session.one(
-                "next_verification",
-                attempts_max=attempts_max,
-                pause_microseconds=round(pause_seconds * 1e6),
-            )
+            row = await session.one("next_verification", **which)
             if row is None:
                 return None
             await session.write("take_verification", id=row[0])
             return Challenge(*row)
 
-        return await self._database.in_transaction(work)
+        waits = await self._database.one("any_verification", **which)
+        return await self._database.in_transaction(work) if waits and waits[0] else None
 
     async def verify(self, verification_id: int, result: str) -> bool:
         async def work(session: MysqlSession) -> bool:

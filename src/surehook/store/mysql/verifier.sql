@@ -12,6 +12,15 @@ SELECT s.id, COALESCE(s.pending_callback_url, s.callback_url), (
 FROM subscriptions s
 WHERE s.id = :subscription_id AND (:tenant IS NULL OR s.tenant = :tenant);
 
+-- name: any_verification :one
+-- What an idle verifier asks, without a transaction.
+SELECT EXISTS (
+    SELECT 1 FROM subscription_verifications
+    WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > UTC_TIMESTAMP(6)
+      AND (last_attempt_at IS NULL
+           OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_microseconds MICROSECOND)
+) AS waits;
+
 -- name: next_verification :one
 -- The next challenge to send; two verifiers never take the same.
 SELECT id, subscription_id, callback_url, secret_id, challenge, code
