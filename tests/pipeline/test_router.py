@@ -380,6 +380,7 @@ async def test_ten_seconds_of_an_open_transaction_while_ten_thousand_events_comm
     )
     print(f"\n{written} events, worst delay {delay:.3f} s")
     assert written >= 10_000
+    assert delay <= 1.0  # alone on the machine, so that seconds mean something
     assert {tuple(row) for row in await owner.fetch(SAGAS_PER_EVENT)} == {(1, 1)}
 
 

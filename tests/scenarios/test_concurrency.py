@@ -13,7 +13,7 @@ from support import OpenStore, dialects, servers
 from support.pipeline import UNFINISHED, broken_invariants, statuses
 from support.processes import children, environment
 from support.receiver import Answer, Receiver
-from support.rows import a_subscription
+from support.rows import a_subscription, many_events
 from support.waiting import until_row
 from surehook.store.logins import Place
 
@@ -124,11 +124,6 @@ async def _write(url: str, count: int, buckets: int, number: int) -> None:
         written = 0
         while written < count:
             size = min(1 + written % 23, count - written)
-            await writer.execute(
-                "INSERT INTO events (event_type, payload, bucket) "
-                "SELECT 'order.paid', '{\"n\": 1}', ($2 + g) % $3 FROM generate_series(1, $1) AS g",
-                size,
-                number,
-                buckets,
-            )
+            turn = [(number + place) % buckets for place in range(buckets)]
+            await many_events(writer, size, buckets=turn)
             written += size

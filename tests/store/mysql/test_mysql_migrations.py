@@ -361,6 +361,18 @@ async def test_an_owner_that_may_not_create_accounts_is_told_so_and_can_do_witho
             assert not (await read_state(connection)).pending
 
 
+async def test_an_owner_as_the_documentation_makes_one_can_migrate(
+    server: Server, database_url: str, empty_url: str
+) -> None:
+    """docs/operate/mysql.md: everything on its database, and CREATE USER."""
+    async with a_limited_owner(empty_url, "WITH GRANT OPTION") as url:
+        async with connected(empty_url) as admin:
+            user = urlsplit(url).username
+            await admin.native(f"GRANT CREATE USER ON *.* TO {user}@localhost")
+        await migrate(url, role_secret=server.role_secret)
+        assert await schema_of(empty_url) == await schema_of(database_url)
+
+
 async def test_an_owner_that_cannot_see_others_rights_still_grants_exactly(
     server: Server, database_url: str, empty_url: str
 ) -> None:

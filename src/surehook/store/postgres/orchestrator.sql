@@ -2,7 +2,8 @@
 --
 -- A row that is found by its key must be found by nothing else: (predicate) IS TRUE on its other
 -- columns, and a bucket that comes with the key from behind OFFSET 0, keep the planner from driving
--- the statement from the table's side, where each batch would cost as much as the backlog.
+-- the statement from the table's side, where each batch would cost as much as the backlog. What is
+-- found by idx_saga_waiting or idx_job_open says so in the words of that index, which no other has.
 
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
@@ -26,7 +27,7 @@ GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second;
 -- fills the view above while they are at their cap. One index probe each.
 WITH RECURSIVE waiting AS (
     (SELECT subscription_id FROM webhook_delivery_sagas
-     WHERE bucket = :bucket AND status IN ('Pending', 'PendingRetry')
+     WHERE bucket = :bucket AND (status IN ('PendingRetry', 'Pending')) IS TRUE
        AND subscription_id > :after_id
      ORDER BY subscription_id LIMIT 1)
     UNION ALL
@@ -34,7 +35,7 @@ WITH RECURSIVE waiting AS (
     FROM waiting
     CROSS JOIN LATERAL (
         SELECT subscription_id FROM webhook_delivery_sagas
-        WHERE bucket = :bucket AND status IN ('Pending', 'PendingRetry')
+        WHERE bucket = :bucket AND (status IN ('PendingRetry', 'Pending')) IS TRUE
           AND subscription_id > waiting.subscription_id
         ORDER BY subscription_id LIMIT 1
     ) AS next
@@ -89,7 +90,7 @@ WITH picked AS MATERIALIZED (
             COALESCE(s.concurrency_cap, :cap) - (
                 SELECT count(*) FROM webhook_delivery_jobs j
                 WHERE j.subscription_id = given.subscription_id
-                  AND j.status IN ('Pending', 'Leased')),
+                  AND (j.status IN ('Leased', 'Pending')) IS TRUE),
             CASE WHEN s.rate_limit_per_second IS NOT NULL THEN floor(LEAST(
                 GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
                 * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint END
@@ -107,14 +108,16 @@ WITH picked AS MATERIALIZED (
                  row_number() OVER (ORDER BY next_attempt_at) AS turn
              FROM webhook_delivery_sagas
              WHERE bucket = :bucket AND subscription_id = room.subscription_id
-               AND status = 'Pending' AND next_attempt_at <= surehook_now()
+               AND (status IN ('PendingRetry', 'Pending')) IS TRUE
+               AND (status = 'PendingRetry') IS FALSE AND next_attempt_at <= surehook_now()
              ORDER BY next_attempt_at LIMIT GREATEST(room.places, 0))
             UNION ALL
             (SELECT id, next_attempt_at, event_id,
                  row_number() OVER (ORDER BY next_attempt_at) AS turn
              FROM webhook_delivery_sagas
              WHERE bucket = :bucket AND subscription_id = room.subscription_id
-               AND status = 'PendingRetry' AND next_attempt_at <= surehook_now()
+               AND (status IN ('PendingRetry', 'Pending')) IS TRUE
+               AND (status = 'PendingRetry') IS TRUE AND next_attempt_at <= surehook_now()
              ORDER BY next_attempt_at LIMIT GREATEST(room.places, 0))
         ) AS waiting
         ORDER BY turn LIMIT GREATEST(room.places, 0)
