@@ -248,6 +248,10 @@ UNROUTED = (
     "    SELECT 1 FROM webhook_delivery_sagas g WHERE g.event_id = e.id AND g.bucket = e.bucket) "
     "AND e.id > (SELECT max(id) - 3000 FROM events) ORDER BY e.id"
 )
+ALL_UNROUTED = (
+    "SELECT count(*) FROM events e WHERE NOT EXISTS ("
+    "    SELECT 1 FROM webhook_delivery_sagas g WHERE g.event_id = e.id AND g.bucket = e.bucket)"
+)
 STILL_UNROUTED = (
     "SELECT count(*) FROM events e WHERE e.id = ANY($1) AND NOT EXISTS ("
     "    SELECT 1 FROM webhook_delivery_sagas g WHERE g.event_id = e.id AND g.bucket = e.bucket)"
@@ -272,7 +276,7 @@ async def _watch(watcher: Any, steps: Counter[int], buckets: int, seconds: float
         looks += 1
         worst = max(worst, rows[0]["age"])
         # The one under way, those that hold all that waits, one for who commits in between.
-        before = len(rows) + await dialects.ids_in_gaps(watcher)
+        before = await watcher.fetchval(ALL_UNROUTED) + await dialects.ids_in_gaps(watcher)
         pages = 2 + -(-before // PAGE)
         await _pages_read(steps, {bucket: steps[bucket] + pages for bucket in range(buckets)})
         waiting = await watcher.fetchval(STILL_UNROUTED, [row["id"] for row in rows])
@@ -323,15 +327,11 @@ async def _writers_and_routers(
         finally:
             stop.set()
             written = sum(await asyncio.gather(*work))
-        left = (
-            "SELECT count(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas "
-            "g WHERE g.event_id = e.id AND g.bucket = e.bucket)"
-        )
-        await until_row(watcher, left, wanted=0)
+        await until_row(watcher, ALL_UNROUTED, wanted=0)
         assert await watcher.fetchval("SELECT count(*) FROM events") == written
         await many_events(holder, 300)
         await held.commit()
-        await until_row(watcher, left, wanted=0)
+        await until_row(watcher, ALL_UNROUTED, wanted=0)
     return written + 600, delay
 
 
