@@ -215,22 +215,29 @@ class Connection:
             self._write()
 
     def _readable(self) -> None:
-        sock = self._sock
-        if sock is None:
-            return
-        try:
-            data = sock.recv(RECORD_BYTES)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass  # part of a record, or TLS's own affairs
-        except OSError as error:
-            self._end(error)
-        else:
-            if data:
-                self._received_some(data)
-            else:
-                self._end(None)
+        """Read until the answer is whole or nothing more is there: a loop that has told of an error
+        on a socket need not tell of it again."""
+        while self._read_once() and self._waiter is not None:
+            pass
         if self._unsent:
             self._write()
+
+    def _read_once(self) -> bool:
+        """Whether something arrived, so that more may be there."""
+        if self._sock is None:
+            return False
+        try:
+            data = self._sock.recv(RECORD_BYTES)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False  # part of a record, or TLS's own affairs
+        except OSError as error:
+            self._end(error)
+            return False
+        if not data:
+            self._end(None)
+            return False
+        self._received_some(data)
+        return True
 
     def _end(self, error: Exception | None) -> None:
         self._lost = True
