@@ -18,8 +18,8 @@ from surehook.embedded.server import EmbeddedServer
 DB = [sys.executable, "-m", "surehook.embedded.cli"]
 
 
-def db(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"SUREHOOK_DATA_DIR": str(data), "PGHOST": "/wrong"}
+def db(data: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"SUREHOOK_DATA_DIR": str(data), "PGHOST": "/wrong"} | variables
     return subprocess.run(
         [*DB, *arguments], capture_output=True, text=True, env=environment, check=False
     )
@@ -41,6 +41,17 @@ def test_start_stays_up_until_stop(kind: str, place: Path, request: pytest.Fixtu
     assert db(data, "stop").stdout == "stopped\n"
     assert not processes_of(place)
     assert db(data, "stop").stdout == "no server was running\n"
+
+
+def test_stop_waits_for_a_supervisor_that_is_slow_to_end(
+    data: Path, place: Path, tmp_path: Path
+) -> None:
+    """It gives the lock back before its interpreter is gone; that moment is stretched here."""
+    slow = "if 'supervisor' in sys.orig_argv[3]: atexit.register(time.sleep, 1)"
+    (tmp_path / "sitecustomize.py").write_text(f"import atexit, sys, time\n{slow}")
+    assert db(data, "start", PYTHONPATH=str(tmp_path)).returncode == 0
+    assert db(data, "stop").stdout == "stopped\n"
+    assert not processes_of(place)
 
 
 def test_without_a_server_url_and_status_say_so(data: Path) -> None:

@@ -31,7 +31,7 @@ from urllib.parse import quote
 
 from surehook.embedded.directory import DATABASE, OWNER, DataDirectory, Holder, Running, answers
 from surehook.embedded.postmaster import stop_orphan
-from surehook.embedded.supervisor import FAST_STOP_SECONDS_MAX, Order
+from surehook.embedded.supervisor import FAST_STOP_SECONDS_MAX, Order, is_alive
 from surehook.errors import EmbeddedServerError, SurehookError, UsageError
 
 STOP_SECONDS_MAX = FAST_STOP_SECONDS_MAX + 30
@@ -79,7 +79,7 @@ class EmbeddedServer:
         self._attached = True
 
     def stop_detached(self) -> bool:
-        """Stop a server that was started detached; False if none runs here."""
+        """Stop a server that was started detached, until nothing of it runs; False if none does."""
         holder = self.holder
         if holder is None:
             return False
@@ -90,7 +90,7 @@ class EmbeddedServer:
         with contextlib.suppress(ProcessLookupError):
             os.kill(holder.supervisor, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS_MAX
-        while self._data.is_locked():
+        while self._data.is_locked() or is_alive(holder.supervisor):
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(f"The server of {holder} does not stop.")
             time.sleep(0.02)

@@ -161,7 +161,7 @@ class Supervisor:
         deadline = time.monotonic() + PREDECESSOR_SECONDS_MAX
         while (descriptor := self._data.try_lock()) is None:
             holder = self._data.holder()
-            going = holder is None or holder.stopping or not _is_alive(holder.pid)
+            going = holder is None or holder.stopping or not is_alive(holder.pid)
             if not going or time.monotonic() > deadline:
                 raise EmbeddedServerError(
                     f"The data directory {self._data.path} is in use by {holder or 'somebody'}.",
@@ -371,8 +371,11 @@ def _wake_only(_number: int, _frame: FrameType | None) -> None:
     """SIGCHLD must have a handler, or it would not wake the select."""
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether a process runs; one that is dead but not yet reaped by its parent does not."""
+    with contextlib.suppress(ChildProcessError):  # it is not ours
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
