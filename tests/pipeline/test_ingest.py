@@ -191,12 +191,17 @@ async def test_who_waits_for_a_held_key_learns_what_became_of_it(
     database_url: str, store: Any, ingest: Ingest
 ) -> None:
     for kept in (True, False):
-        key, before = f"held-{kept}", len(store.inserts)
+        event, before = an_order(0, f"held-{kept}"), len(store.inserts)
         async with servers.connected(database_url) as holder:
             transaction = holder.transaction()
             await transaction.start()
-            await an_event(holder, payload=an_order(0).payload, external_id=key)
-            asking = asyncio.ensure_future(ingest.publish(an_order(0, key)))
+            await an_event(
+                holder,
+                payload=event.payload,
+                external_id=event.external_id,
+                bucket=ingest._bucket_of(event),
+            )
+            asking = asyncio.ensure_future(ingest.publish(event))
             await until(lambda: len(store.inserts) > before)  # noqa: B023
             await (transaction.commit() if kept else transaction.rollback())
         assert (await asking).duplicate is kept
