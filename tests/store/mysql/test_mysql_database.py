@@ -73,6 +73,28 @@ async def test_a_setting_that_does_not_take_is_said_and_no_statement_runs(
         await connect(Login("x", database_url), 5, lambda _: {"net_retry_count": 0})
 
 
+async def test_what_a_server_does_to_every_new_session_changes_nothing_for_ours() -> None:
+    """init_connect is run after the server has told whether it commits by itself."""
+    with (
+        private_directory() as directory,
+        MariadbServer(
+            directory / "data", "--init-connect=SET autocommit = 0, NAMES latin1"
+        ) as private,
+    ):
+        async with connected(private.url) as admin:
+            await admin.native("CREATE DATABASE theirs DEFAULT CHARSET utf8mb4")
+            await admin.native("CREATE TABLE theirs.texts (said VARCHAR(10))")
+            # It spares administrators.
+            await admin.native("CREATE USER plain IDENTIFIED BY 'sesame'")
+            await admin.native("GRANT ALL ON theirs.* TO plain")
+            url = urlsplit(private.url)._replace(path="/theirs").geturl()
+            connection = await connect(Login("x", url, "plain", "sesame"), 5)
+            await connection.write("INSERT INTO texts VALUES (%(said)s)", said="é😀")
+            await connection.close()
+            stored = await admin.native("SELECT HEX(said) FROM theirs.texts")
+            assert [row[0] for row in stored] == ["é😀".encode().hex().upper()]
+
+
 async def test_values_come_back_as_they_went_in(owner: Any, open_store: OpenStore) -> None:
     texts = [
         '{"a":  1, "a": 2}',

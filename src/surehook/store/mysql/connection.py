@@ -46,6 +46,11 @@ def session_settings(server: Server, more: Settings) -> dict[str, str | int | fl
     return {
         "time_zone": "+00:00",
         "sql_mode": sql_mode(server),
+        # Asked for when logging in, but a server may take no notice of that, and what it runs for
+        # every new session (init_connect) comes later: without a commit every result would be lost.
+        "autocommit": 1,
+        "character_set_client": "utf8mb4",
+        "character_set_results": "utf8mb4",
         # What has no collation of its own (JSON_TABLE's columns) is compared with our columns.
         "collation_connection": server.collation,
         isolation: "READ-COMMITTED",
