@@ -125,14 +125,15 @@ def test_the_guard_s_number_has_a_bit_for_each_permitted_move_and_no_other(
     table: str, statuses: list[str], moves: tuple[states.Move[states.SagaStatus], ...]
 ) -> None:
     trigger = generate.mysql_guard().partition(f"ON {table} FOR EACH ROW")[2].partition("//")[0]
-    (bits,) = {int(number) for number in re.findall(r"IF \((\d+) >> ", trigger)}
-    count = len(statuses)
+    (bits,) = {int(number) for number in re.findall(r"IF \(\((\d+) >> ", trigger)}
+    words = ["", *statuses]  # the first is what a wrong one becomes without strict mode
+    width = len(words)
     permitted = {(move.source, move.target) for move in moves}
-    for old in range(count):
-        for new in range(count):
-            allowed = bool(bits >> old * count + new & 1)
-            assert allowed == ((statuses[old], statuses[new]) in permitted)
-    assert bits < 1 << count * count
+    for old in range(1, width):
+        for new in range(width):
+            allowed = bool(bits >> (old - 1) * width + new & 1)
+            assert allowed == ((words[old], words[new]) in permitted)
+    assert bits < 1 << len(statuses) * width
 
 
 def test_only_the_router_may_delete_and_only_its_own_notes() -> None:
