@@ -159,12 +159,14 @@ def postgres_grants() -> str:
 
 
 def _move_bits(statuses: type[StrEnum], moves: Iterable[states.Move[states.S]]) -> int:
-    """One bit per pair of statuses, numbered (old - 1) * count + (new - 1); set = permitted.
+    """One bit per pair of statuses, numbered (old - 1) * (count + 1) + new; set = permitted.
 
-    An enum column counts from 1 in the order of its values, which is the order of the class.
+    An enum column counts from 1 in the order of its values, which is the order of the class; 0 is
+    what a wrong word becomes in a session without strict mode.
     """
     place = {status: position for position, status in enumerate(statuses)}
-    return sum(1 << place[move.source] * len(place) + place[move.target] for move in moves)
+    width = len(place) + 1
+    return sum(1 << place[move.source] * width + place[move.target] + 1 for move in moves)
 
 
 def _mysql_known_writers(table: str, identity: Iterable[str]) -> str:
@@ -187,15 +189,17 @@ def _mysql_guard(
     more: Iterable[str] = (),
 ) -> str:
     """Every column that a trigger names costs time, for each row: what no component's own login
-    could have changed is looked at only when it is another login."""
-    wrong = "\n        OR ".join([bits, *(f"NEW.{c} <> OLD.{c}" for c in identity), *more])
+    could have changed is looked at only when it is another login. A comparison with NULL is NULL,
+    which must not pass: without strict mode the column takes it and makes a default of it."""
+    fixed = (f"(NEW.{c} = OLD.{c}) IS NOT TRUE" for c in identity)
+    wrong = "\n        OR ".join([bits, *fixed, *more])
     outer = "\n    OR ".join(filter(None, [bits, often, _mysql_known_writers(table, identity)]))
     return (
         f"CREATE OR REPLACE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW\n"
         f"IF {outer}\nTHEN\n"
         f"    IF {wrong}\n    THEN\n"
         f"        SET @surehook_refused = CONCAT('{table} ', OLD.id, ': ', OLD.status,\n"
-        "            ' to ', NEW.status, ' is not a permitted move');\n"
+        "            ' to ', IFNULL(NEW.status, 'NULL'), ' is not a permitted move');\n"
         "        SIGNAL SQLSTATE 'SH001' SET MESSAGE_TEXT = @surehook_refused;\n"
         "    END IF;\n"
         "END IF//"
@@ -204,9 +208,9 @@ def _mysql_guard(
 
 def _mysql_moves(statuses: type[StrEnum], moves: Iterable[states.Move[states.S]]) -> str:
     """A condition that holds for every pair of statuses that is no permitted move."""
-    count = len(statuses)
-    number = f"OLD.status * {count} + NEW.status - {count + 1}"
-    return f"({_move_bits(statuses, moves)} >> ({number})) & 1 = 0"
+    width = len(statuses) + 1
+    number = f"OLD.status * {width} + NEW.status - {width}"
+    return f"(({_move_bits(statuses, moves)} >> ({number})) & 1) IS NOT TRUE"
 
 
 def _mysql_append_only(table: str, verb: str) -> str:
@@ -231,9 +235,9 @@ def mysql_guard() -> str:
             _mysql_moves(states.SagaStatus, states.SAGA_MOVES),
             SAGA_IDENTITY,
             # It names the attempt: it never goes back, and starting keeps it.
-            often="NEW.next_attempt_at <> OLD.next_attempt_at",
+            often="(NEW.next_attempt_at = OLD.next_attempt_at) IS NOT TRUE",
             more=[
-                "NEW.next_attempt_at < OLD.next_attempt_at",
+                "(NEW.next_attempt_at >= OLD.next_attempt_at) IS NOT TRUE",
                 f"NEW.next_attempt_at <> OLD.next_attempt_at AND NEW.status = '{runs}'",
             ],
         ),

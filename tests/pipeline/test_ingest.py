@@ -187,6 +187,22 @@ async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
     assert not (await ingest.publish(an_order(0, "held"))).duplicate
 
 
+@pytest.mark.parametrize("count", [10, 500])
+async def test_an_open_transaction_with_other_events_stands_in_no_key_s_way(
+    database_url: str, store: Any, ingest: Ingest, count: int
+) -> None:
+    """Also while the table is so small that reading all of it would be cheap."""
+    async with servers.connected(database_url) as holder:
+        transaction = holder.transaction()
+        await transaction.start()
+        await an_event(holder)
+        await an_event(holder, external_id="key-00")
+        answers = await ingest.publish_all([an_order(n, f"key-{n}") for n in range(count)])
+        await transaction.rollback()
+    assert len({answer.id for answer in answers if isinstance(answer, StoredEvent)}) == count
+    assert store.inserts == [count]  # and not each one alone
+
+
 async def test_who_waits_for_a_held_key_learns_what_became_of_it(
     database_url: str, store: Any, ingest: Ingest
 ) -> None:

@@ -494,7 +494,7 @@ async def test_a_failure_is_written_with_all_that_the_endpoint_said(
     owner: Any, worker: Make
 ) -> None:
     (job_id,) = await jobs_for(owner, 1)
-    outcome = Outcome(429, ErrorCode.HTTP_4XX, 17, "slow down")
+    outcome = Outcome(429, ErrorCode.HTTP_4XX, 17, "slow down: 'é' 慢 😀")
     each = await worker(FakeSender(lambda _: outcome))
     await each.step()
     await each.drain()
@@ -503,7 +503,7 @@ async def test_a_failure_is_written_with_all_that_the_endpoint_said(
         "finished_at >= started_at FROM webhook_delivery_jobs WHERE id = $1",
         job_id,
     )
-    assert tuple(row) == ("Failed", 429, "HTTP_4XX", 17, "slow down", "w", True)
+    assert tuple(row) == ("Failed", 429, "HTTP_4XX", 17, "slow down: 'é' 慢 😀", "w", True)
 
 
 async def test_results_are_hinted_with_their_sagas(owner: Any, worker: Make) -> None:

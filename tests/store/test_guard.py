@@ -86,6 +86,34 @@ async def test_of_the_16_pairs_of_job_states_only_the_moves_succeed(
         assert walked == 16
 
 
+@pytest.mark.only_on("mysql", reason="elsewhere a value that is none is always an error")
+@pytest.mark.parametrize("value", ["'Nonsense'", "NULL"])
+async def test_a_session_without_strict_mode_moves_nothing_to_no_status(
+    owner: Any, value: str
+) -> None:
+    """There a wrong word becomes the empty one, and NULL the column's default."""
+    await owner.native("SET SESSION sql_mode = ''")
+    for saga_status in SagaStatus:
+        saga_id = await a_saga(owner, status=saga_status)
+        move = f"UPDATE webhook_delivery_sagas SET status = {value} WHERE id = $1"
+        assert await refusal(owner, move, saga_id) == REFUSED_MOVE, saga_status
+    for job_status in JobStatus:
+        job_id = await a_job(owner, status=job_status)
+        move = f"UPDATE webhook_delivery_jobs SET status = {value} WHERE id = $1"
+        assert await refusal(owner, move, job_id) == REFUSED_MOVE, job_status
+
+
+@pytest.mark.only_on("mysql", reason="elsewhere a value that is none is always an error")
+@pytest.mark.parametrize("column", ["event_id", "created_at", "next_attempt_at"])
+async def test_a_session_without_strict_mode_empties_nothing_that_names_a_row(
+    owner: Any, column: str
+) -> None:
+    await owner.native("SET SESSION sql_mode = ''")
+    saga_id = await a_saga(owner, status=SagaStatus.IN_PROGRESS)
+    move = f"UPDATE webhook_delivery_sagas SET status = 'PendingRetry', {column} = NULL"
+    assert await refusal(owner, f"{move} WHERE id = $1", saga_id) == REFUSED_MOVE
+
+
 async def test_a_refused_move_says_which_row_and_which_move(owner: Any) -> None:
     saga_id = await a_saga(owner)
     with pytest.raises(dialects.Error) as refused:

@@ -106,6 +106,7 @@ def parsable(engine: str, statement: Statement) -> str:
     text = re.sub(r"\bVALUES :\w+", "VALUES (1)", statement.text)
     text = re.sub(r"\bIN \(:\w+\)", "IN ((1, 1))", text)
     text = re.sub(r"\bIN :\w+", "IN (1)", text)
+    text = re.sub(r" CHARACTER SET \w+ PATH\b", " PATH", text)
     return re.sub(r"(?<![:\w]):[a-z_]+\b", "?", text)
 
 

@@ -27,7 +27,7 @@ from surehook.store.mysql.values import CONVERSIONS, Ranges, Rows, Table, litera
     ("words", "shown", "collation"),
     [
         ("8.0.46-0ubuntu0.22.04.5", "MySQL 8.0.46", "utf8mb4_0900_bin"),
-        ("8.0.17", "MySQL 8.0.17", "utf8mb4_0900_bin"),
+        ("8.0.22", "MySQL 8.0.22", "utf8mb4_0900_bin"),
         ("9.7.0-commercial", "MySQL 9.7.0", "utf8mb4_0900_bin"),
         ("5.5.5-10.11.19-MariaDB-0+deb12u1", "MariaDB 10.11.19", "utf8mb4_nopad_bin"),
         ("10.6.22-MariaDB-0ubuntu0.22.04.1", "MariaDB 10.6.22", "utf8mb4_nopad_bin"),
@@ -45,8 +45,8 @@ def test_a_server_that_is_new_enough_is_known_by_its_words(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("5.7.44-log", "MySQL 5.7.44 is too old; surehook needs 8.0.17 or newer"),
-        ("8.0.16", "MySQL 8.0.16 is too old"),
+        ("5.7.44-log", "MySQL 5.7.44 is too old; surehook needs 8.0.22 or newer"),
+        ("8.0.21", "MySQL 8.0.21 is too old"),
         ("5.5.5-10.5.26-MariaDB", "MariaDB 10.5.26 is too old; surehook needs 10.6.0 or newer"),
         ("8.0.11-TiDB-v8.5.1", "The server says it is TiDB, not MySQL or MariaDB"),
         ("5.7.25-TiDB-v7.1.0", "The server says it is TiDB"),
@@ -125,14 +125,15 @@ def test_the_guard_s_number_has_a_bit_for_each_permitted_move_and_no_other(
     table: str, statuses: list[str], moves: tuple[states.Move[states.SagaStatus], ...]
 ) -> None:
     trigger = generate.mysql_guard().partition(f"ON {table} FOR EACH ROW")[2].partition("//")[0]
-    (bits,) = {int(number) for number in re.findall(r"IF \((\d+) >> ", trigger)}
-    count = len(statuses)
+    (bits,) = {int(number) for number in re.findall(r"IF \(\((\d+) >> ", trigger)}
+    words = ["", *statuses]  # the first is what a wrong one becomes without strict mode
+    width = len(words)
     permitted = {(move.source, move.target) for move in moves}
-    for old in range(count):
-        for new in range(count):
-            allowed = bool(bits >> old * count + new & 1)
-            assert allowed == ((statuses[old], statuses[new]) in permitted)
-    assert bits < 1 << count * count
+    for old in range(1, width):
+        for new in range(width):
+            allowed = bool(bits >> (old - 1) * width + new & 1)
+            assert allowed == ((words[old], words[new]) in permitted)
+    assert bits < 1 << len(statuses) * width
 
 
 def test_only_the_router_may_delete_and_only_its_own_notes() -> None:

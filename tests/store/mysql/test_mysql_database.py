@@ -21,7 +21,11 @@ from support.mariadb import MariadbServer
 from support.servers import Server, connected, private_directory
 from support.waiting import until
 from surehook.errors import ConfigError, DatabaseUnreachable
+from surehook.pipeline.ingest import BATCH_CHARACTERS
+from surehook.records import NewEvent
+from surehook.store import store_of
 from surehook.store.database import LockHeld, Refused
+from surehook.store.ingest import IngestStore
 from surehook.store.logins import Login, Place, derived_password, login
 from surehook.store.mysql import pool
 from surehook.store.mysql.connection import connect
@@ -73,6 +77,28 @@ async def test_a_setting_that_does_not_take_is_said_and_no_statement_runs(
         await connect(Login("x", database_url), 5, lambda _: {"net_retry_count": 0})
 
 
+async def test_what_a_server_does_to_every_new_session_changes_nothing_for_ours() -> None:
+    """init_connect is run after the server has told whether it commits by itself."""
+    with (
+        private_directory() as directory,
+        MariadbServer(
+            directory / "data", "--init-connect=SET autocommit = 0, NAMES latin1"
+        ) as private,
+    ):
+        async with connected(private.url) as admin:
+            await admin.native("CREATE DATABASE theirs DEFAULT CHARSET utf8mb4")
+            await admin.native("CREATE TABLE theirs.texts (said VARCHAR(10))")
+            # It spares administrators.
+            await admin.native("CREATE USER plain IDENTIFIED BY 'sesame'")
+            await admin.native("GRANT ALL ON theirs.* TO plain")
+            url = urlsplit(private.url)._replace(path="/theirs").geturl()
+            connection = await connect(Login("x", url, "plain", "sesame"), 5)
+            await connection.write("INSERT INTO texts VALUES (%(said)s)", said="é😀")
+            await connection.close()
+            stored = await admin.native("SELECT HEX(said) FROM theirs.texts")
+            assert [row[0] for row in stored] == ["é😀".encode().hex().upper()]
+
+
 async def test_values_come_back_as_they_went_in(owner: Any, open_store: OpenStore) -> None:
     texts = [
         '{"a":  1, "a": 2}',
@@ -89,6 +115,21 @@ async def test_values_come_back_as_they_went_in(owner: Any, open_store: OpenStor
     assert len(written.ids()) == written.rows == len(texts)
     found = await owner.native("SELECT id, payload FROM events ORDER BY id")
     assert [tuple(row) for row in found] == list(zip(written.ids(), texts, strict=True))
+
+
+async def test_a_batch_of_the_largest_size_is_stored_whatever_its_characters(
+    owner: Any, ingest: MysqlDatabase
+) -> None:
+    """Each of them may be four bytes, or one and a backslash: more than a packet may hold."""
+    for character in ("😀", r"\\", "x"):
+        payload = f'"{character * (2**18 // len(character))}"'
+        events = [NewEvent("t", payload)] * (BATCH_CHARACTERS // len(payload))
+        stored = await store_of(IngestStore, ingest).insert(events, [0] * len(events))
+        ids = [event_id for event_id, _ in stored]
+        assert len(ids) == len(events) and ids == sorted(set(ids))
+        for event_id in (ids[0], ids[-1]):
+            found = await owner.native(f"SELECT payload FROM events WHERE id = {event_id}")
+            assert found[0][0] == payload
 
 
 # ── Breaking ──────────────────────────────────────────────────────────────────────────────────

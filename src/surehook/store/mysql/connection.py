@@ -43,12 +43,20 @@ def sql_mode(server: Server) -> str:
 def session_settings(server: Server, more: Settings) -> dict[str, str | int | float]:
     """Everything that a session of ours differs in from the server's defaults."""
     isolation = "tx_isolation" if server.is_mariadb else "transaction_isolation"
+    # MariaDB makes a subquery of a long list after IN and may then read, and lock, a whole table.
+    lists = {"in_predicate_conversion_threshold": 0} if server.is_mariadb else {}
     return {
         "time_zone": "+00:00",
         "sql_mode": sql_mode(server),
+        # Asked for when logging in, but a server may take no notice of that, and what it runs for
+        # every new session (init_connect) comes later: without a commit every result would be lost.
+        "autocommit": 1,
+        "character_set_client": "utf8mb4",
+        "character_set_results": "utf8mb4",
         # What has no collation of its own (JSON_TABLE's columns) is compared with our columns.
         "collation_connection": server.collation,
         isolation: "READ-COMMITTED",
+        **lists,
         **more,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from surehook.records import EventId, NewEvent
@@ -15,6 +15,8 @@ from surehook.store.mysql.values import Rows
 
 HELD_SECONDS_MAX = 1.0
 ASK_AGAIN_SECONDS = 0.02
+# Of the payloads in one statement: a character is four bytes there at most, a packet 16 MiB.
+STATEMENT_CHARACTERS = 3 * 2**20
 
 
 class MysqlIngestStore(IngestStore):
@@ -76,13 +78,27 @@ def _keys(events: Sequence[NewEvent], buckets: Sequence[int]) -> Rows:
 async def _insert(
     session: MysqlSession, given: Sequence[tuple[NewEvent, int]]
 ) -> list[tuple[EventId, datetime]]:
-    written = await session.write(
-        "insert_events",
-        given=Rows(
-            (event.event_type, event.payload, event.tenant, event.external_id, bucket)
-            for event, bucket in given
-        ),
-    )
-    row = await session.one("created_at", id=written.first_id, bucket=given[0][1])
-    assert row is not None
-    return [(EventId(number), row[0]) for number in written.ids()]
+    stored: list[tuple[EventId, datetime]] = []
+    for part in _parts(given):
+        written = await session.write(
+            "insert_events",
+            given=Rows(
+                (event.event_type, event.payload, event.tenant, event.external_id, bucket)
+                for event, bucket in part
+            ),
+        )
+        row = await session.one("created_at", id=written.first_id, bucket=part[0][1])
+        assert row is not None
+        stored += [(EventId(number), row[0]) for number in written.ids()]
+    return stored
+
+
+def _parts(given: Sequence[tuple[NewEvent, int]]) -> Iterator[Sequence[tuple[NewEvent, int]]]:
+    """As many as fit into one packet, at least one: most often all of them."""
+    start = characters = 0
+    for number, (event, _) in enumerate(given):
+        characters += len(event.payload)
+        if characters > STATEMENT_CHARACTERS and number > start:
+            yield given[start:number]
+            start, characters = number, len(event.payload)
+    yield given[start:]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from surehook.errors import AnswerIsNo
 
-# The oldest that can do what we need. MySQL: a binary collation that does not pad (8.0.17), CHECK
-# (8.0.16), expressions as defaults (8.0.13). MariaDB: SKIP LOCKED and JSON_TABLE (10.6).
-MYSQL_MIN = (8, 0, 17)
+# The oldest that can do what we need. MySQL: FOR SHARE by who may only read, as ingest and router
+# do (8.0.22), a binary collation that does not pad (8.0.17), CHECK (8.0.16), expressions as
+# defaults (8.0.13). MariaDB: SKIP LOCKED and JSON_TABLE (10.6).
+MYSQL_MIN = (8, 0, 22)
 MARIADB_MIN = (10, 6, 0)
 # They take the same words and mean other things by them: no row locks, no triggers, ….
 _IMITATIONS = ("TiDB", "Vitess", "OceanBase", "MemSQL", "SingleStore", "Doris", "StarRocks")

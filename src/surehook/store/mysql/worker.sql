@@ -64,11 +64,13 @@ SELECT EXISTS (
 
 -- name: finish_jobs :none
 -- A failure only by the lease's owner; a success also after the lease was lost, because the
--- endpoint has it: a second send would be for nothing.
+-- endpoint has it: a second send would be for nothing. (The excerpt would be in the character set
+-- that the database was made with, often latin1.)
 UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', status VARCHAR(20) PATH '$[1]', response_status INT PATH '$[2]',
     error_code VARCHAR(100) PATH '$[3]', retry_after INT PATH '$[4]',
-    response_excerpt VARCHAR(1000) PATH '$[5]', lease_token BIGINT PATH '$[6]'
+    response_excerpt VARCHAR(1000) CHARACTER SET utf8mb4 PATH '$[5]',
+    lease_token BIGINT PATH '$[6]'
 )) AS given
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY)
     ON j.id = given.id AND j.bucket = :bucket
