@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -447,14 +448,14 @@ async def test_a_lease_is_given_back_only_by_its_owner(owner: Any, open_store: O
 
 
 class WatchedStore:
-    """Notes when results are written."""
+    """Notes what results are written."""
 
     def __init__(self, store: WorkerStore) -> None:
         self._store = store
-        self.written_at: list[tuple[float, list[int]]] = []
+        self.written: list[list[int]] = []
 
     async def finish_jobs(self, bucket: int, reports: Any) -> Any:
-        self.written_at.append((time.monotonic(), [r.job_id for r in reports]))
+        self.written.append([r.job_id for r in reports])
         return await self._store.finish_jobs(bucket, reports)
 
     def __getattr__(self, name: str) -> Any:
@@ -464,28 +465,34 @@ class WatchedStore:
 async def test_a_result_waits_no_longer_than_twenty_milliseconds_for_its_batch(
     owner: Any, worker: Make, open_store: OpenStore
 ) -> None:
+    """Told by the loop's own timers: one of twenty milliseconds, begun with the answer, must not
+    be overtaken. On a busy machine both are late alike."""
     await jobs_for(owner, 1)  # one that hangs: the others are never the last under way
     quick = await a_subscription(owner, callback_url="https://receiver.example/quick")
     gate = Gate()
-    ended: list[float] = []
+    store = WatchedStore(store_of(WorkerStore, await open_store("worker"), "w"))
+    in_time: list[bool] = []
+    watches: set[asyncio.Task[None]] = set()
+
+    async def watch(written: int) -> None:
+        await asyncio.sleep(0.020)
+        for _ in range(3):  # the timer that writes starts a task, which has its turn after us
+            await asyncio.sleep(0)
+        in_time.append(len(store.written) > written)
 
     async def answer(request: Request) -> Outcome:
-        if request.url.endswith("/quick"):
-            ended.append(time.monotonic())
-            return DELIVERED
-        return await gate(request)
+        if not request.url.endswith("/quick"):
+            return await gate(request)
+        watches.add(asyncio.create_task(watch(len(store.written))))
+        return DELIVERED
 
-    store = WatchedStore(store_of(WorkerStore, await open_store("worker"), "w"))
     each = await worker(FakeSender(answer), store=store, concurrency=64)
     await each.step()
-    waits = []
-    for _ in range(15):
+    for number in range(15):
         await jobs_for(owner, 1, subscription_id=quick)
-        count = len(store.written_at)
         await each.step()
-        await until(lambda: len(store.written_at) > count)  # noqa: B023
-        waits.append(store.written_at[-1][0] - ended[-1])
-    assert median(waits) <= 0.020
+        await until(lambda: len(in_time) > number)  # noqa: B023
+    assert sum(in_time) > 10, in_time
     gate.opened.set()
     await each.drain()
 
@@ -524,7 +531,9 @@ async def test_a_result_outlives_the_database_being_away(
     gate = Gate()
     sender = FakeSender(gate)
     name = await owner.fetchval("SELECT current_database()")
-    async with running(configure(), place, ["worker"], sender):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(configure(), place, ["worker"], sender))
+        stack.callback(gate.opened.set)
         await until(lambda: sender.under_way == 1)
         async with servers.out_of_reach(server, name):
             gate.opened.set()

@@ -76,7 +76,8 @@ async def test_during_a_rotation_both_secrets_verify_and_afterwards_only_the_new
         await a_secret(owner, subscription_id, new)
         await owner.execute(
             "UPDATE subscription_secrets SET expires_at = surehook_now() + interval '1 hour' "
-            "WHERE id = (SELECT min(id) FROM subscription_secrets)"
+            "WHERE id = $1",
+            await owner.fetchval("SELECT min(id) FROM subscription_secrets"),
         )
         await an_event(owner)
         await receiver.received(1)
