@@ -258,6 +258,23 @@ async def test_a_job_that_cannot_start_in_time_is_given_back_unsent(
     assert {tuple(row) for row in rows} == {("Pending", 0, None, None)}
 
 
+async def test_a_job_whose_event_or_subscription_is_gone_holds_up_no_other(
+    owner: Any, worker: Make
+) -> None:
+    """Nobody of ours can delete one; an administrator by hand, or a restored table, can."""
+    nobody, nothing = 10**9, 10**9
+    subscription_id = await a_subscription(owner)
+    for pair in ((nothing, subscription_id), (await an_event(owner), nobody)):
+        saga_id = await a_saga(owner, event_id=pair[0], subscription_id=pair[1])
+        await a_job(owner, saga_id=saga_id)
+    await jobs_for(owner, 1, subscription_id=subscription_id)
+    each = await worker(FakeSender())
+    await each.step()
+    await each.drain()
+    rows = await owner.fetch("SELECT status FROM webhook_delivery_jobs ORDER BY id")
+    assert [row[0] for row in rows] == ["Pending", "Pending", "Completed"]
+
+
 async def test_jobs_that_outlived_a_lease_are_sent_alone(owner: Any, worker: Make) -> None:
     subscription = await a_subscription(owner, callback_url="https://receiver.example/suspect")
     suspects = await jobs_for(owner, 3, subscription_id=subscription, lease_resets=1)

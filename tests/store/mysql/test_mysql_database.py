@@ -82,7 +82,8 @@ async def test_what_a_server_does_to_every_new_session_changes_nothing_for_ours(
     with (
         private_directory() as directory,
         MariadbServer(
-            directory / "data", "--init-connect=SET autocommit = 0, NAMES latin1"
+            directory / "data",
+            "--init-connect=SET autocommit = 0, sql_select_limit = 1, NAMES latin1",
         ) as private,
     ):
         async with connected(private.url) as admin:
@@ -93,10 +94,12 @@ async def test_what_a_server_does_to_every_new_session_changes_nothing_for_ours(
             await admin.native("GRANT ALL ON theirs.* TO plain")
             url = urlsplit(private.url)._replace(path="/theirs").geturl()
             connection = await connect(Login("x", url, "plain", "sesame"), 5)
-            await connection.write("INSERT INTO texts VALUES (%(said)s)", said="é😀")
+            for _ in range(2):
+                await connection.write("INSERT INTO texts VALUES (%(said)s)", said="é😀")
+            assert len(await connection.fetch("SELECT said FROM texts")) == 2
             await connection.close()
             stored = await admin.native("SELECT HEX(said) FROM theirs.texts")
-            assert [row[0] for row in stored] == ["é😀".encode().hex().upper()]
+            assert [row[0] for row in stored] == ["é😀".encode().hex().upper()] * 2
 
 
 async def test_values_come_back_as_they_went_in(owner: Any, open_store: OpenStore) -> None:

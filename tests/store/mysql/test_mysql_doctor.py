@@ -88,14 +88,15 @@ async def test_a_server_that_may_forget_is_refused_unless_permitted(
         await refuse_if_unsafe(configure(UNSAFE), database_url, connection)
 
 
-async def test_a_binary_log_must_be_on_disk_too(configure: Configure) -> None:
-    """After a crash a server rolls back what its binary log does not have."""
+async def test_settings_under_which_writes_would_go_wrong_are_found(configure: Configure) -> None:
+    """Among them: after a crash a server rolls back what its binary log does not have."""
     with (
         private_directory() as directory,
         MariadbServer(
             directory / "data",
             *("--log-bin", "--server-id=1", "--innodb-flush-method=fsync"),
             *("--sync-binlog=0", "--max-allowed-packet=1M", "--binlog-format=STATEMENT"),
+            "--innodb-rollback-on-timeout=ON",
         ) as private,
     ):
         async with engine_connection(private.url) as connection:
@@ -111,6 +112,9 @@ async def test_a_binary_log_must_be_on_disk_too(configure: Configure) -> None:
         assert findings[-1] == schema and schema.level is Level.WRONG
         assert schema.advice == "Run `surehook migrate`."
         async with connected(private.url) as admin:
+            await admin.native("SET GLOBAL binlog_format = ROW")
+            findings = await examine(configure(), place)
+            assert "innodb_rollback_on_timeout is on" in about(findings, "writing").says
             await admin.native("SET GLOBAL read_only = 1")
         findings = await examine(configure(), place)
         assert "it is a replica" in about(findings, "writing").says

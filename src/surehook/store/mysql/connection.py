@@ -28,6 +28,8 @@ from surehook.store.mysql.values import CONVERSIONS, literal
 
 Settings = Mapping[str, str | int | float]
 
+GOODBYE_SECONDS = 2.0
+
 # What every statement of ours counts on, whatever the server's defaults are.
 SQL_MODE = (
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,"
@@ -56,6 +58,7 @@ def session_settings(server: Server, more: Settings) -> dict[str, str | int | fl
         # What has no collation of its own (JSON_TABLE's columns) is compared with our columns.
         "collation_connection": server.collation,
         isolation: "READ-COMMITTED",
+        "sql_select_limit": 2**64 - 1,  # else what a statement counts might not be all there is
         **lists,
         **more,
     }
@@ -142,14 +145,16 @@ class Connection:
             self.terminate()
             return
         try:
-            await asyncio.wait_for(self.write("ROLLBACK"), 2)
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self.write("ROLLBACK")
         except (OSError, MySQLError, TimeoutError):
             self.terminate()
 
     async def close(self) -> None:
         """Say good-bye, but not for long."""
         try:
-            await asyncio.wait_for(self._driver.ensure_closed(), 2)
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._driver.ensure_closed()
         except (OSError, MySQLError, TimeoutError):
             self.terminate()
 

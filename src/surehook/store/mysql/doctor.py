@@ -92,6 +92,7 @@ _SETTINGS = (
     "binlog_format",
     "read_only",
     "max_allowed_packet",
+    "innodb_rollback_on_timeout",
     "wsrep_on",
     _PRIMARIES,
 )
@@ -160,6 +161,14 @@ def _writable(settings: dict[str, str]) -> Finding:
             Level.WRONG,
             "binlog_format is STATEMENT: such a log cannot follow READ COMMITTED, which we use.",
             "Set binlog_format to ROW or MIXED.",
+        )
+    if settings.get("innodb_rollback_on_timeout") == "ON":
+        return Finding(
+            "writing",
+            Level.WRONG,
+            "innodb_rollback_on_timeout is on: a lock that is not free ends a whole transaction, "
+            "and what follows in it would be written by itself.",
+            "Turn it off in the server's configuration (its default).",
         )
     return Finding("writing", Level.GOOD, "the server takes writes")
 

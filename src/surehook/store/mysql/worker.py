@@ -56,8 +56,16 @@ class MysqlWorkerStore(WorkerStore):
         lease_seconds: float,
         lease_token: int,
     ) -> list[LeasedJob]:
-        """Of rows that this transaction holds."""
+        """Of rows that this transaction holds; what has no event or subscription is left alone."""
         if not picked:
+            return []
+        event_ids = sorted({row[2] for row in picked})
+        rows = await session.all("read_events", bucket=bucket, event_ids=event_ids)
+        events = {row[0]: row for row in rows}
+        rows = await session.all("read_targets", subscription_ids=sorted({r[3] for r in picked}))
+        targets = {row[0]: row for row in rows}
+        whole = [row for row in picked if row[2] in events and row[3] in targets]
+        if not whole:
             return []
         times = await session.one("lease_times", lease_microseconds=round(lease_seconds * 1e6))
         assert times is not None
@@ -65,19 +73,14 @@ class MysqlWorkerStore(WorkerStore):
         await session.write(
             "lease_jobs",
             bucket=bucket,
-            job_ids=[row[0] for row in picked],
+            job_ids=[row[0] for row in whole],
             lease_token=lease_token,
             worker_id=self._worker_id,
             leased_at=leased_at,
             lease_until=lease_until,
         )
-        event_ids = sorted({row[2] for row in picked})
-        rows = await session.all("read_events", bucket=bucket, event_ids=event_ids)
-        events = {row[0]: row for row in rows}
-        rows = await session.all("read_targets", subscription_ids=sorted({r[3] for r in picked}))
-        targets = {row[0]: row for row in rows}
         leased = []
-        for job_id, saga_id, event_id, subscription_id, resets in picked:
+        for job_id, saga_id, event_id, subscription_id, resets in whole:
             _, event_type, payload, age = events[event_id]
             _, url, deliverable, timeout, headers = targets[subscription_id]
             leased.append(
@@ -159,5 +162,5 @@ async def _fitting(
         if before >= payload_bytes and fitting:
             break
         fitting.append(row)
-        before += sizes[row[2]]
+        before += sizes.get(row[2], 0)
     return fitting
