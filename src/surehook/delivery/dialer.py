@@ -28,6 +28,7 @@ from surehook.delivery.address import Address, AddressGuard
 from surehook.delivery.connection import Connection
 from surehook.delivery.outcome import ErrorCode, Outcome, safe_text
 from surehook.delivery.resolver import NameNotResolved, Resolver
+from surehook.delivery.tls import TlsSocket
 from surehook.delivery.url import CallbackUrl
 from surehook.errors import ConfigError
 
@@ -165,40 +166,15 @@ class Dialer:
         return Connection(asyncio.get_running_loop(), url.origin, tls)
 
 
-async def _handshake(context: ssl.SSLContext, sock: socket.socket, host: str) -> ssl.SSLSocket:
+async def _handshake(context: ssl.SSLContext, sock: socket.socket, host: str) -> TlsSocket:
     """The socket with TLS around it; closed if that fails or is cancelled."""
-    loop = asyncio.get_running_loop()
     try:
-        tls = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+        tls = TlsSocket(context, sock, host)
+        await tls.shake_hands()
     except BaseException:
         sock.close()
         raise
-    try:
-        while True:
-            try:
-                tls.do_handshake()
-                return tls
-            except ssl.SSLWantReadError:
-                await _ready(tls.fileno(), loop.add_reader, loop.remove_reader)
-            except ssl.SSLWantWriteError:
-                await _ready(tls.fileno(), loop.add_writer, loop.remove_writer)
-    except BaseException:
-        tls.close()
-        raise
-
-
-async def _ready(
-    descriptor: int,
-    watch: Callable[[int, Callable[[], None]], object],
-    forget: Callable[[int], object],
-) -> None:
-    """Until the socket can be read, or written."""
-    ready = asyncio.Event()
-    watch(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        forget(descriptor)
+    return tls
 
 
 def _tls_failed(detail: str) -> AttemptFailed:
