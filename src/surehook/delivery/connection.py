@@ -204,8 +204,7 @@ class Connection:
         except ssl.SSLWantReadError:
             pass  # the endpoint's TLS has something to say first: _readable() goes on
         except OSError:
-            # Nothing more leaves. It may have answered all the same: reading tells.
-            self._noise = True
+            pass  # nothing more leaves; it may have answered all the same: reading tells
 
     def _writable(self) -> None:
         if self._sock is not None:
