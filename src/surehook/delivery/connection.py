@@ -334,7 +334,7 @@ class Connection:
     def _ended(self, exc: Exception | None) -> None:
         if self._waiter is None:
             self._end_idle()
-        elif self._until_close and self._final and self._fault is None:
+        elif self._until_close and self._final and self._fault is None and exc is None:
             self._noise = True
             self._succeed()
         else:
