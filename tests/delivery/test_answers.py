@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import email.utils
+import random
+import ssl
 import time
 
 import pytest
 
+from support import certificates
 from support.hostile import HostileServer, Peer
 from support.receiver import Answer, Receiver
 from support.sending import request, run, started
@@ -167,3 +170,33 @@ def test_nobody_listening_is_a_failed_connection() -> None:
 
     outcome = run(scenario())
     assert outcome.error_code is ErrorCode.CONNECT_FAILED and not outcome.sent
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_body_beyond_every_buffer_reaches_a_slow_reader_byte_for_byte(
+    version: ssl.TLSVersion, loop: str
+) -> None:
+    body = random.Random(1).randbytes(9_000_000)
+    read: list[bytes] = []
+
+    def script(peer: Peer) -> None:
+        for _ in range(2):
+            data = bytearray(peer.read_head())
+            while not data.endswith(body[-1000:]):
+                data += peer.read(1000)
+            read.append(bytes(data.partition(b"\r\n\r\n")[2]))
+            peer.answer()
+        peer.hang()
+
+    async def scenario(server: HostileServer) -> None:
+        async with started() as sender:
+            for _ in range(2):
+                assert (await sender.send(request(server.url, body, deadline=30))).delivered
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificates.authority().issue_cert("127.0.0.1").configure_cert(context)
+    context.minimum_version = context.maximum_version = version
+    with HostileServer(script, tls=context) as server:
+        run(scenario(server), loop)
+    assert server.connections == 1 and read == [body, body]

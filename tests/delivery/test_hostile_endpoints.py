@@ -299,6 +299,7 @@ BEHAVIOURS = [
     Behaviour(
         "HTTP/1.0 until the close", raw(b"HTTP/1.0 200 OK\r\n\r\nhello", then="close"), None, 200
     ),
+    Behaviour("a body until a reset", raw(OK + b"\r\nhello", then="reset"), E.PROTOCOL_ERROR, 200),
     Behaviour("204 with a body", raw(b"HTTP/1.1 204 No\r\n\r\nsurprise"), None, 204),
     # Chunks
     Behaviour("chunks", raw(chunks(b"3\r\nabc\r\n", b"0\r\n\r\n")), None, 200, kept=True),

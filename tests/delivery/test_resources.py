@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,30 @@ def test_descriptors_are_given_back_whatever_happened() -> None:
     ):
         before, after = run(scenario(mute, cut))
     assert after <= before + 2
+
+
+def test_a_kept_connection_does_not_keep_what_was_sent_over_it() -> None:
+    count, size = 20, 1 << 20
+
+    async def scenario() -> int:
+        async with Receiver(record=False) as receiver, started() as sender:
+            receiver.script("/d", Answer(delay=0.2))
+
+            async def post() -> None:
+                body = b"x" * size
+                assert (await sender.send(request(receiver.url + "/d", body, 30))).delivered
+
+            tracemalloc.start()
+            try:
+                await asyncio.gather(*(post() for _ in range(count)))
+                assert sender.idle_connections == count
+                gc.collect()
+                return tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+
+    kept = run(scenario())
+    assert kept < count * size / 2, f"{kept / 1e6:.0f} MB"
 
 
 def test_many_connections_at_once() -> None:

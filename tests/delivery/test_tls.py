@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import secrets
 import ssl
 from collections.abc import Callable
 from functools import cache
@@ -121,6 +123,28 @@ def test_nothing_is_sent_over_tls_that_is_not_proven(kind: str) -> None:
     assert outcome.error_code is ErrorCode.TLS_FAILED
     assert not outcome.sent and outcome.detail
     assert server.bytes_seen == 0 and server.posts == 0
+
+
+def dhe_alone(directory: Path) -> ssl.SSLContext:
+    """A key exchange whose modulus the server makes up; it need not even be a prime."""
+    modulus = (secrets.randbits(2048) | 1 << 2047 | 1).to_bytes(257, "big")
+    numbers = b"\x02\x82\x01\x01" + modulus + b"\x02\x01\x02"
+    der = b"\x30\x82" + len(numbers).to_bytes(2, "big") + numbers
+    lines = base64.encodebytes(der).decode("ascii")
+    file = directory / "dh.pem"
+    file.write_text(f"-----BEGIN DH PARAMETERS-----\n{lines}-----END DH PARAMETERS-----\n")
+    context = _of_authority(certificates.authority(), "127.0.0.1", key_type=trustme.KeyType.RSA)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("DHE+AESGCM")
+    context.load_dh_params(str(file))
+    return context
+
+
+def test_no_endpoint_makes_the_sender_calculate_with_numbers_of_its_choice(tmp_path: Path) -> None:
+    with HostileServer(answer, tls=dhe_alone(tmp_path)) as server:
+        outcome = send_to(server)
+    assert outcome.error_code is ErrorCode.TLS_FAILED and not outcome.sent
+    assert server.posts == 0
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -42,6 +42,8 @@ class Peer:
         self.number = 0
         """Which connection of the server this is, from 1."""
         sock.settimeout(PATIENCE)
+        # What was sent has left: a reset would throw away what the kernel still gathers.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def start_tls(self, context: ssl.SSLContext) -> None:
         try:

@@ -10,6 +10,7 @@ Never   knows the database, decides about retries, or sends the same request twi
     signature.py   Standard Webhooks headers
     secrets.py     secrets sealed for storage
     dialer.py      a checked address to a TLS connection
+    tls.py         TLS over a socket, in bounded steps
     connection.py  one POST and its answer, within limits
     pool.py        connections kept for the next POST
     client.py      the sender: all of the above behind `send`

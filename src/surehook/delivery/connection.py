@@ -1,6 +1,7 @@
 """One TLS connection: a POST out, its answer in, within limits.
 
 Reads   the endpoint's bytes, at most MAX_HEAD_BYTES + MAX_BODY_BYTES + MAX_FRAMING_BYTES of them
+        and MAX_TLS_BYTES of TLS's own
 Writes  each request once; what is lost on the way is never sent again
 
 llhttp (httptools) parses in its strict mode; beyond it this module refuses HTTP versions other
@@ -21,7 +22,6 @@ import re
 import select
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 
 import httptools
 
@@ -34,12 +34,12 @@ from surehook.delivery.outcome import (
     safe_excerpt,
     safe_text,
 )
+from surehook.delivery.tls import TlsSocket
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_BODY_BYTES = 64 * 1024
 MAX_FRAMING_BYTES = 32 * 1024  # chunk sizes, chunk extensions and trailers
 MAX_INTERIM_ANSWERS = 8
-RECORD_BYTES = 16 * 1024  # no TLS record carries more: one read leaves nothing behind
 # A refusal may come before a large body was read, and no transport tells how much of it has left:
 # after one, a request beyond this size ends the connection.
 MAX_UNSENT_BYTES = 64 * 1024
@@ -76,7 +76,6 @@ class Connection:
         "_received",
         "_sock",
         "_status",
-        "_unsent",
         "_until_close",
         "_waiter",
         "_willing",
@@ -91,7 +90,7 @@ class Connection:
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, origin: tuple[str, int], sock: ssl.SSLSocket
+        self, loop: asyncio.AbstractEventLoop, origin: tuple[str, int], sock: TlsSocket
     ) -> None:
         """`sock` does not block and has shaken hands; it is ours from now on."""
         self.loop = loop
@@ -105,8 +104,7 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        self._sock: ssl.SSLSocket | None = sock
-        self._unsent = memoryview(b"")
+        self._sock: TlsSocket | None = sock
         self._waiter: asyncio.Future[Outcome] | None = None
         self._lost = False
         self._noise = False
@@ -152,9 +150,12 @@ class Connection:
         self._waiter = waiter
         self._large = len(payload) > MAX_UNSENT_BYTES
         self.deadline = deadline
-        self._unsent = memoryview(payload)
+        self._sock.overhead = 0
+        self._sock.write(payload)
         try:
             self._write()
+            if self._sock is not None and self._sock.unread:  # tickets that came with the handshake
+                self._readable()
             return await waiter
         except asyncio.CancelledError:
             self.abort()
@@ -168,8 +169,7 @@ class Connection:
     def close(self) -> None:
         """Say goodbye (close_notify) and go."""
         if self._sock is not None:
-            with suppress(OSError, ValueError):  # nobody waits for the endpoint's own goodbye
-                self._sock.unwrap()
+            self._sock.say_goodbye()
         self.abort()
 
     def abort(self) -> None:
@@ -178,9 +178,9 @@ class Connection:
         if sock is None:
             return
         self._lost = True
+        self.reusable = False  # also when it ends just after a clean answer
         # Parser and connection refer to each other; without this only the collector frees them.
         self._parser = None
-        self._unsent = memoryview(b"")
         self.loop.remove_reader(sock.fileno())
         self.loop.remove_writer(sock.fileno())
         sock.close()
@@ -198,16 +198,13 @@ class Connection:
         if sock is None:
             return
         try:
-            while self._unsent:
-                self._unsent = self._unsent[sock.send(self._unsent) :]
+            sock.flush()
         except ssl.SSLWantWriteError:
             self.loop.add_writer(sock.fileno(), self._writable)
         except ssl.SSLWantReadError:
             pass  # the endpoint's TLS has something to say first: _readable() goes on
         except OSError:
-            # Nothing more leaves. It may have answered all the same: reading tells.
-            self._unsent = memoryview(b"")
-            self._noise = True
+            pass  # nothing more leaves; it may have answered all the same: reading tells
 
     def _writable(self) -> None:
         if self._sock is not None:
@@ -217,19 +214,22 @@ class Connection:
     def _readable(self) -> None:
         """Read until the answer is whole or nothing more is there: a loop that has told of an error
         on a socket need not tell of it again."""
-        while self._read_once() and self._waiter is not None:
+        while self._read_once() and (self._waiter is not None or self._left_over()):
             pass
-        if self._unsent:
+        if self._sock is not None and self._sock.unsent:
             self._write()
+
+    def _left_over(self) -> bool:
+        return self._sock is not None and self._sock.unread
 
     def _read_once(self) -> bool:
         """Whether something arrived, so that more may be there."""
         if self._sock is None:
             return False
         try:
-            data = self._sock.recv(RECORD_BYTES)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False  # part of a record, or TLS's own affairs
+            data = self._sock.read()
+        except ssl.SSLWantReadError:
+            return False
         except OSError as error:
             self._end(error)
             return False
@@ -334,7 +334,7 @@ class Connection:
     def _ended(self, exc: Exception | None) -> None:
         if self._waiter is None:
             self._end_idle()
-        elif self._until_close and self._final and self._fault is None:
+        elif self._until_close and self._final and self._fault is None and exc is None:
             self._noise = True
             self._succeed()
         else:
@@ -378,7 +378,8 @@ class Connection:
             and not self._noise
             and code is not _BROKEN
             and (code is None or not self._large)
-            and not self._unsent
+            and self._sock is not None
+            and not self._sock.unsent
         )
         if (hint := self._noted.get(b"keep-alive")) and (match := _KEEP_ALIVE_TIMEOUT.search(hint)):
             self.idle_limit = max(0.0, int(match[1]) - 1.0)

@@ -28,6 +28,7 @@ from surehook.delivery.address import Address, AddressGuard
 from surehook.delivery.connection import Connection
 from surehook.delivery.outcome import ErrorCode, Outcome, safe_text
 from surehook.delivery.resolver import NameNotResolved, Resolver
+from surehook.delivery.tls import TlsSocket
 from surehook.delivery.url import CallbackUrl
 from surehook.errors import ConfigError
 
@@ -85,6 +86,7 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     """TLS 1.2 or newer, host name and chain verified, the system's authorities and ours."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_quick_ciphers(context))
     context.set_alpn_protocols(["http/1.1"])
     if ca_file is not None:
         try:
@@ -93,6 +95,13 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
             what = "is empty or not PEM" if Path(ca_file).is_file() else "cannot be read"
             raise ConfigError(f"The CA file {ca_file} {what} ({error}).") from None
     return context
+
+
+def _quick_ciphers(context: ssl.SSLContext) -> str:
+    """The context's own without DHE: there the server names the modulus, up to 10,000 bits, and the
+    event loop would calculate with it for seconds. What has DHE and no ECDHE is long out of use."""
+    ciphers = context.get_ciphers()
+    return ":".join(cipher["name"] for cipher in ciphers if cipher["kea"] != "kx-dhe")
 
 
 class Dialer:
@@ -165,40 +174,15 @@ class Dialer:
         return Connection(asyncio.get_running_loop(), url.origin, tls)
 
 
-async def _handshake(context: ssl.SSLContext, sock: socket.socket, host: str) -> ssl.SSLSocket:
+async def _handshake(context: ssl.SSLContext, sock: socket.socket, host: str) -> TlsSocket:
     """The socket with TLS around it; closed if that fails or is cancelled."""
-    loop = asyncio.get_running_loop()
     try:
-        tls = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+        tls = TlsSocket(context, sock, host)
+        await tls.shake_hands()
     except BaseException:
         sock.close()
         raise
-    try:
-        while True:
-            try:
-                tls.do_handshake()
-                return tls
-            except ssl.SSLWantReadError:
-                await _ready(tls.fileno(), loop.add_reader, loop.remove_reader)
-            except ssl.SSLWantWriteError:
-                await _ready(tls.fileno(), loop.add_writer, loop.remove_writer)
-    except BaseException:
-        tls.close()
-        raise
-
-
-async def _ready(
-    descriptor: int,
-    watch: Callable[[int, Callable[[], None]], object],
-    forget: Callable[[int], object],
-) -> None:
-    """Until the socket can be read, or written."""
-    ready = asyncio.Event()
-    watch(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        forget(descriptor)
+    return tls
 
 
 def _tls_failed(detail: str) -> AttemptFailed:
