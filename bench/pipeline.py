@@ -58,6 +58,8 @@ HERE = Path(__file__).resolve()
 COMPONENTS = ("router", "orchestrator", "worker", "cleaner", "deadletters")
 PAYLOAD = '{"order": "A-1001", "note": "' + "x" * 960 + '"}'
 DONE_SECONDS_MAX = 300.0
+# Shown beside every result: the same work costs twice as much on a core that others slow down.
+LIMITS = ("sha256_megabytes_per_s", "fsyncs_per_s")
 Connection = Any  # asyncpg ships no types
 Figures = dict[str, float]
 
@@ -270,7 +272,9 @@ def measure(options: argparse.Namespace) -> None:
         directory = Path(name)
         directory.chmod(0o711)  # the database may run as another account
         with EmbeddedServer(directory / "data", settings=preload) as server:
-            print(json.dumps(uvloop.run(Measurement(options, server, directory).run())))
+            figures = uvloop.run(Measurement(options, server, directory).run())
+            limits = machine.limits(directory)
+            print(json.dumps(figures | {f"machine {key}": limits[key] for key in LIMITS}))
 
 
 # --- All of them, in turns -----------------------------------------------------------------------
@@ -300,7 +304,8 @@ def show(name: str, rounds: list[Figures], *, details: bool) -> None:
         f"PostgreSQL {both['postgresql']:5.1f} (ingest {middle['ingest postgresql']:.1f}, "
         f"pipeline {middle['deliver postgresql']:.1f}: {min(spread):.1f}-{max(spread):.1f})   "
         f"Python {both['python']:5.1f} (ingest {middle['ingest python']:.1f}, "
-        f"pipeline {middle['deliver python']:.1f})   receiver {both['receiver']:.1f}",
+        f"pipeline {middle['deliver python']:.1f})   receiver {both['receiver']:.1f}   machine: "
+        + ", ".join(f"{middle.get(f'machine {key}', 0):,.0f} {key}" for key in LIMITS),
         flush=True,
     )
     for key, value in middle.items() if details else ():
