@@ -309,15 +309,20 @@ async def test_no_more_connections_are_opened_than_are_allowed(
 async def test_an_idle_connection_is_let_go_with_a_good_bye(
     ingest: MysqlDatabase, owner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The server counts who leaves without one: each of ours would be counted, and now and then
+    one of another test's is."""
     aborted = "SHOW GLOBAL STATUS LIKE 'Aborted_clients'"
     monkeypatch.setattr(pool, "IDLE_SECONDS_MAX", 0.05)
-    session_id = await ask(ingest, "SELECT CONNECTION_ID()")
-    ingest._pool._timer = None  # the one that was set when it was opened waits longer
-    await ask(ingest, "SELECT 1")
-    before = (await owner.native(aborted))[0][1]
-    await until(lambda: ingest.connections() == (0, 0) and not ingest._pool._ending)
-    assert (await owner.native(aborted))[0][1] == before
-    assert await ask(ingest, "SELECT CONNECTION_ID()") != session_id
+    uncounted = False
+    for _ in range(20):
+        session_id = await ask(ingest, "SELECT CONNECTION_ID()")
+        ingest._pool._timer = None  # the one that was set when it was opened waits longer
+        await ask(ingest, "SELECT 1")
+        before = (await owner.native(aborted))[0][1]
+        await until(lambda: ingest.connections() == (0, 0) and not ingest._pool._ending)
+        uncounted = uncounted or (await owner.native(aborted))[0][1] == before
+        assert await ask(ingest, "SELECT CONNECTION_ID()") != session_id
+    assert uncounted
 
 
 # ── Encryption ────────────────────────────────────────────────────────────────────────────────
