@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from support import Configure
 from support.old_server import old_server
+from support.rows import a_subscription
 from support.servers import Server, connected, private_directory
 from surehook.config import load
 from surehook.doctor import examine, refuse_if_unsafe
@@ -49,7 +51,25 @@ async def test_a_healthy_database_has_only_good_findings(
     assert [one.subject for one in findings] == [
         *("version", "engine", "durability", "clock", "schema", "locks"),
         *(f"role {role.name}" for role in ROLES),
+        "encryption key",
     ]
+
+
+async def test_a_key_that_does_not_fit_what_is_stored_is_found(
+    owner: Any, configure: Configure, place: Place
+) -> None:
+    async def finding(key: str | None) -> Finding:
+        findings = await examine(configure(UNSAFE), replace(place, encryption_key=key))
+        return about(findings, "encryption key")
+
+    assert (await finding(None)).level is Level.NOTE
+    assert (await finding("ab" * 32)).level is Level.GOOD
+    await a_subscription(owner)
+    missing, other = await finding(None), await finding("ab" * 32)
+    assert missing.level is other.level is Level.WRONG
+    assert "SUREHOOK_ENCRYPTION_KEY is not set, and a stored secret is" in missing.says
+    assert "Add the old key behind the new one" in other.advice
+    assert (await finding(place.encryption_key)).level is Level.GOOD
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +100,11 @@ def test_the_embedded_server_is_fit_once_it_is_migrated(durable: EmbeddedServer)
     code, output = run_cli("doctor", "--json", env=env)
     assert code == 0 and json.loads(output)["fit"] is True
     # The same server by its URL, as one would name any PostgreSQL.
-    env = {"SUREHOOK_DATABASE_URL": durable.url, "SUREHOOK_ROLE_SECRET": durable.role_secret}
+    env = {
+        "SUREHOOK_DATABASE_URL": durable.url,
+        "SUREHOOK_ROLE_SECRET": durable.role_secret,
+        "SUREHOOK_ENCRYPTION_KEY": durable.encryption_key,
+    }
     code, output = run_cli("doctor", "--json", env=env)
     found = json.loads(output)
     assert code == 0 and {one["level"] for one in found["findings"]} == {"good"}

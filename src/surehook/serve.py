@@ -65,7 +65,7 @@ class Process:
                 self.group.services.append(Service(await self._api(), self.hints, None))
                 continue
             database = await self._database(name)
-            component = self._component(name, database, list(range(database.buckets)))
+            component = await self._component(name, database, list(range(database.buckets)))
             self.group.services.append(Service(component, self.hints, database))
         first = next(iter(self.databases.values()))
         self.hints.send_outward(first.notify)
@@ -93,7 +93,7 @@ class Process:
         self.api.bind()
         return self.api
 
-    def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
+    async def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
         config = self._config
         match name:
             case "router":
@@ -110,7 +110,7 @@ class Process:
                     cap=config.number("orchestrator.subscription_cap"),
                 )
             case "worker":
-                return self._worker(database, buckets)
+                return await self._worker(database, buckets)
             case "cleaner":
                 return Cleaner(store_of(CleanerStore, database), self.hints, buckets)
             case "verifier":
@@ -124,7 +124,7 @@ class Process:
                 return DeadLetters(store_of(DeadLetterStore, database), self.hints, buckets)
         raise AssertionError(name)
 
-    def _worker(self, database: Database, buckets: list[int]) -> Worker:
+    async def _worker(self, database: Database, buckets: list[int]) -> Worker:
         worker_id = new_worker_id()
         store = store_of(WorkerStore, database, worker_id)
         lease_seconds = self._config.seconds("worker.lease_duration")
@@ -134,6 +134,7 @@ class Process:
             self._config.seconds("delivery.request_timeout"),
             lease_seconds,
         )
+        await requests.refuse_without_key()
         return Worker(
             store,
             self.hints,

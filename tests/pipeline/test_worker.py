@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 
 from support import Configure, OpenStore, certificates, servers
 from support.clock import Clock
-from support.pipeline import DELIVERED, FakeSender, failed, running
+from support.pipeline import DELIVERED, FakeSender, facts, failed, running
 from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_job, a_saga, a_secret, a_subscription, an_event
@@ -26,12 +27,13 @@ from support.servers import ENCRYPTION_KEY, Server
 from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.secrets import Sealer, parse_keys
-from surehook.errors import DatabaseUnreachable
+from surehook.errors import ConfigError, DatabaseUnreachable
 from surehook.pipeline import worker as worker_module
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.worker import Worker
 from surehook.records import JobId, JobReport
+from surehook.serve import Process
 from surehook.states import JobStatus, SagaStatus
 from surehook.store import store_of
 from surehook.store.logins import Place
@@ -544,24 +546,31 @@ async def test_results_are_hinted_with_their_sagas(owner: Any, worker: Make) -> 
 async def test_a_result_outlives_the_database_being_away(
     owner: Any, server: Server, configure: Configure, place: Place
 ) -> None:
-    (job_id,) = await jobs_for(owner, 1)
-    gate = Gate()
-    sender = FakeSender(gate)
+    """And the outage is told, once by the loop and once for all results that wait."""
+    await jobs_for(owner, 3)
+    gates = [Gate() for _ in range(3)]
+    waiting = iter(gates)
+    sender = FakeSender(lambda request: next(waiting)(request))
     name = await owner.fetchval("SELECT current_database()")
     async with AsyncExitStack() as stack:
+        reported = stack.enter_context(facts())
         await stack.enter_async_context(running(configure(), place, ["worker"], sender))
-        stack.callback(gate.opened.set)
-        await until(lambda: sender.under_way == 1)
+        for gate in gates:
+            stack.callback(gate.opened.set)
+        await until(lambda: sender.under_way == 3)
         async with servers.out_of_reach(server, name):
-            gate.opened.set()
-            await until(lambda: sender.under_way == 0)
+            for left, gate in enumerate(gates, start=1):
+                gate.opened.set()
+                await until(lambda: sender.under_way == 3 - left)  # noqa: B023
+            await until(lambda: [fact for fact, _ in reported].count("database.lost") == 2)
         await until_row(
             owner,
-            "SELECT status FROM webhook_delivery_jobs WHERE id = $1",
-            job_id,
-            wanted="Completed",
+            "SELECT count(*) FROM webhook_delivery_jobs WHERE status = 'Completed'",
+            wanted=3,
         )
-    assert len(sender.requests) == 1
+    assert len(sender.requests) == 3
+    names = [fact for fact, _ in reported]
+    assert names.count("database.lost") == 2 and "component.failed" not in names
 
 
 async def test_draining_finishes_what_is_under_way_and_leases_no_more(
@@ -641,6 +650,19 @@ async def test_a_job_of_an_inactive_subscription_fails_unsent(
     assert len(sender.requests) == 2
 
 
+@pytest.mark.parametrize("key", [None, "ab" * 32], ids=["no key", "another key"])
+async def test_a_worker_without_the_key_of_the_newest_secret_does_not_start(
+    owner: Any, configure: Configure, place: Place, key: str | None
+) -> None:
+    await a_subscription(owner)
+    process = Process(configure(), replace(place, encryption_key=key))
+    try:
+        with pytest.raises(ConfigError, match="stored secret is sealed with key"):
+            await process.open(["worker"])
+    finally:
+        await process.close()
+
+
 async def test_secrets_that_cannot_be_used_fail_their_own_jobs_only(
     owner: Any, worker: Make
 ) -> None:
@@ -658,8 +680,12 @@ async def test_secrets_that_cannot_be_used_fail_their_own_jobs_only(
         await jobs_for(owner, 2, subscription_id=subscription)
     sender = FakeSender()
     each = await worker(sender)
-    await each.step()
-    await each.drain()
+    with facts() as reported:
+        await each.step()
+        await each.drain()
+    details = {fields["subscription_id"]: str(fields["detail"]) for _, fields in reported}
+    assert details[none] == "The subscription has no secret."
+    assert "SUREHOOK_ENCRYPTION_KEY has" in details[foreign]
     rows = await owner.fetch(
         "SELECT subscription_id, status, error_code FROM webhook_delivery_jobs"
     )

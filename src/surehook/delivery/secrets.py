@@ -30,7 +30,7 @@ SETTING = "SUREHOOK_ENCRYPTION_KEY"
 
 _MARK = "surehook-sealed:1"
 _NONCE_BYTES = 12
-_HOW_TO_MAKE = f'Make one with: python -c "import secrets; print(secrets.token_hex({KEY_BYTES}))"'
+HOW_TO_MAKE = f'Make one with: python -c "import secrets; print(secrets.token_hex({KEY_BYTES}))"'
 
 
 class SealingError(ConfigError):
@@ -54,7 +54,7 @@ def _parse_key(text: str, place: int) -> bytes:
     if len(key) != KEY_BYTES:
         raise SealingError(
             f"Key {place} in {SETTING} is not {KEY_BYTES} bytes in hexadecimal or base64.",
-            _HOW_TO_MAKE,
+            HOW_TO_MAKE,
         )
     return key
 
@@ -69,7 +69,7 @@ class Sealer:
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         if any(len(key) != KEY_BYTES for key in keys):
-            raise SealingError(f"An encryption key must have {KEY_BYTES} bytes.", _HOW_TO_MAKE)
+            raise SealingError(f"An encryption key must have {KEY_BYTES} bytes.", HOW_TO_MAKE)
         self._ciphers = {key_id(key): AESGCM(key) for key in keys}
         self._current = key_id(keys[0]) if keys else None
 
@@ -77,7 +77,7 @@ class Sealer:
         """The sealed text; different each time."""
         if self._current is None:
             raise SealingError(
-                f"{SETTING} is not set, and without it no secret can be stored.", _HOW_TO_MAKE
+                f"{SETTING} is not set, and without it no secret can be stored.", HOW_TO_MAKE
             )
         nonce = secrets.token_bytes(_NONCE_BYTES)
         head = f"{_MARK}:{self._current}"
@@ -100,6 +100,19 @@ class Sealer:
                 "Rotate the subscription's secret.",
             ) from None
         return secret.decode("utf-8")
+
+    @property
+    def has_keys(self) -> bool:
+        return bool(self._ciphers)
+
+    def require_key_of(self, sealed: str) -> None:
+        """SealingError if it is sealed with a key that is none of ours."""
+        try:
+            identity = _take_apart(sealed)[1]
+        except SealingError:
+            return  # damaged: another matter, and nobody else's
+        if identity not in self._ciphers:
+            raise self._no_such_key(identity)
 
     def needs_reseal(self, sealed: str) -> bool:
         """Whether the text is sealed under another key than the one in use."""

@@ -46,6 +46,7 @@ FACTS: dict[str, Level] = {
     "database.lost": Level.ERROR,
     "database.back": Level.INFO,
     "hint.lost": Level.DEBUG,
+    "library.warned": Level.WARNING,  # what a library had to say, without its traceback
 }
 
 Listener = Callable[[str, Level, dict[str, object]], None]

@@ -9,6 +9,7 @@ costs one write; anything worse than info is written at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from surehook.observe import Level, listen
+from surehook.observe import Level, emit, listen
 
 _FLUSH_LINES = 1000
 _COLOURS = {Level.DEBUG: "2", Level.INFO: "32", Level.WARNING: "33", Level.ERROR: "31"}
@@ -71,8 +72,20 @@ def _text_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
     return f"\x1b[2m{time}\x1b[0m \x1b[{_COLOURS[level]}m{name:<20}\x1b[0m {shown}\n".encode()
 
 
+class FromLibraries(logging.Handler):
+    """What libraries report by themselves becomes a fact like ours: one line, searchable."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        reason = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            reason = f"{reason} ({type(error).__name__}: {error})"
+        emit("library.warned", library=record.name, reason=" ".join(reason.split()))
+
+
 def start(level: str, form: str) -> Log:
     """Begin to log to standard error."""
+    logging.basicConfig(level=logging.WARNING, handlers=[FromLibraries()])
     as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
     log = Log(sys.stderr.buffer, as_text)
     listen(log, Level[level.upper()])

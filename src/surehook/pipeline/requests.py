@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from surehook.config import LEASE_MARGIN_SECONDS
-from surehook.delivery import ErrorCode, Request
+from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import (
     SecretRefused,
@@ -30,6 +30,11 @@ from surehook.store.worker import WorkerStore
 
 SECRETS_FRESH_SECONDS = 5.0
 OPENED_MAX = 10_000
+HAS_NONE = "The subscription has no secret."
+
+# Until when they are fresh, and why there are none if there are none.
+Signers = tuple[float, tuple[Signer, ...], str]
+_NO_SIGNERS: Signers = (0.0, (), HAS_NONE)
 
 
 class Requests:
@@ -42,25 +47,31 @@ class Requests:
         self._sealer = sealer
         self._request_seconds = request_seconds
         self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
-        self._signers: dict[int, tuple[float, tuple[Signer, ...]]] = {}
+        self._signers: dict[int, Signers] = {}
         self._opened: dict[str, Signer] = {}
 
-    async def prepare(self, jobs: Sequence[LeasedJob]) -> list[Request | ErrorCode]:
-        """One request per job, in order; a code where it is not to be sent."""
+    async def refuse_without_key(self) -> None:
+        """Better no worker than one whose every attempt fails: we must have the key of the secret
+        that was stored last."""
+        for sealed in await self._store.newest_secret():
+            self._sealer.require_key_of(sealed)
+
+    async def prepare(self, jobs: Sequence[LeasedJob]) -> list[Request | Outcome]:
+        """One request per job, in order; or what became of it, where it is not to be sent."""
         await self._read_secrets({job.subscription_id for job in jobs if job.deliverable})
         return [self._prepare(job) for job in jobs]
 
-    def _prepare(self, job: LeasedJob) -> Request | ErrorCode:
+    def _prepare(self, job: LeasedJob) -> Request | Outcome:
         if not job.deliverable:
-            return ErrorCode.SUBSCRIPTION_INACTIVE
-        _, signers = self._signers.get(job.subscription_id, (0.0, ()))
+            return Outcome(None, ErrorCode.SUBSCRIPTION_INACTIVE, sent=False)
+        _, signers, reason = self._signers.get(job.subscription_id, _NO_SIGNERS)
         if not signers:
-            return ErrorCode.SECRET_UNAVAILABLE
+            return _unsigned(reason)
         body = job.payload.encode()
         try:
             custom = self._custom_headers(job.custom_headers)
-        except (SealingError, msgspec.DecodeError):
-            return ErrorCode.SECRET_UNAVAILABLE
+        except (SealingError, msgspec.DecodeError) as error:
+            return _unsigned(str(error))
         headers = signed_headers(
             signers,
             message_id(job.event_id, job.subscription_id),
@@ -77,20 +88,22 @@ class Requests:
         stale = [
             subscription_id
             for subscription_id in subscription_ids
-            if self._signers.get(subscription_id, (0.0,))[0] < now
+            if self._signers.get(subscription_id, _NO_SIGNERS)[0] < now
         ]
         if not stale:
             return
         found: dict[int, list[Signer]] = {subscription_id: [] for subscription_id in stale}
+        reasons: dict[int, str] = {}
         for subscription_id, sealed in await self._store.live_secrets(stale):
             try:
                 found[subscription_id].append(self._open(sealed))
-            except (SealingError, SecretRefused):
-                continue  # wrong key or no secret: none left means SECRET_UNAVAILABLE
+            except (SealingError, SecretRefused) as error:
+                reasons[subscription_id] = str(error)  # wrong key or no secret
         if len(self._signers) > OPENED_MAX:
             self._signers.clear()
         for subscription_id, signers in found.items():
-            self._signers[subscription_id] = (now + SECRETS_FRESH_SECONDS, tuple(signers))
+            reason = reasons.get(subscription_id, HAS_NONE)
+            self._signers[subscription_id] = (now + SECRETS_FRESH_SECONDS, tuple(signers), reason)
 
     def _open(self, sealed: str) -> Signer:
         signer = self._opened.get(sealed)
@@ -106,6 +119,10 @@ class Requests:
             return ()
         text = self._sealer.open(sealed, HEADERS_PLACE)
         return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
+
+
+def _unsigned(reason: str) -> Outcome:
+    return Outcome(None, ErrorCode.SECRET_UNAVAILABLE, detail=reason, sent=False)
 
 
 def _seconds(moment: datetime) -> int:

@@ -45,7 +45,7 @@ LEASE_SPARE_SECONDS = 1.0
 SUSPECT_LOOK_SECONDS = 2.0
 SUSPECT_TURN_SECONDS = 1.0
 
-Prepare = Callable[[Sequence[LeasedJob]], Awaitable[list[Request | ErrorCode]]]
+Prepare = Callable[[Sequence[LeasedJob]], Awaitable[list[Request | Outcome]]]
 
 
 def new_worker_id() -> str:
@@ -101,6 +101,7 @@ class Worker(Component):
         }
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushes: set[asyncio.Task[None]] = set()
+        self._told_lost = False
         self._in_vain = 0
         self._leased_at = 0.0
         self._suspects_due = 0.0
@@ -167,8 +168,8 @@ class Worker(Component):
             raise
         loop = asyncio.get_running_loop()
         for lease, request in zip(leases, requests, strict=True):
-            if isinstance(request, ErrorCode):
-                self._finished(lease, Outcome(None, request, sent=False))
+            if isinstance(request, Outcome):
+                self._finished(lease, request)
                 continue
             self._bytes += len(lease.job.payload)
             task = loop.create_task(self._deliver(lease, request))
@@ -292,9 +293,10 @@ class Worker(Component):
                 written = await self._store.finish_jobs(bucket, reports)
                 break
             except Exception as error:
-                observe.emit("component.failed", component=self.name, reason=str(error))
+                self._tell_trouble(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
+        self._told_lost = False
         await crashpoints.here("worker.after_finish")
         self._hints.tell(Channel.RESULTS, bucket, (saga_id for _, saga_id in written))
         if len(written) < len(reports):
@@ -311,6 +313,14 @@ class Worker(Component):
                         lease_expiration=lease.job.lease_until,
                         worker_id=self._worker_id,
                     )
+
+    def _tell_trouble(self, error: Exception) -> None:
+        """Every batch that waits to be written meets an outage: it is told once."""
+        if not isinstance(error, DatabaseUnreachable):
+            observe.emit("component.failed", component=self.name, reason=str(error))
+        elif not self._told_lost:
+            self._told_lost = True
+            observe.emit("database.lost", component=self.name, reason=error.message)
 
     def _report(self, lease: _Lease, outcome: Outcome) -> None:
         if not observe.wanted("delivery.attempted"):

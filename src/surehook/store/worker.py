@@ -53,6 +53,10 @@ class WorkerStore:
         )
         return [LeasedJob(*row) for row in rows]
 
+    async def newest_secret(self) -> list[str]:
+        """The sealed secret that was stored last; none where there is none yet."""
+        return [row[0] for row in await self._database.all("newest_secret")]
+
     async def live_secrets(self, subscription_ids: Sequence[int]) -> list[tuple[int, str]]:
         """Subscription and sealed secret, the newest secret first."""
         rows = await self._database.all("live_secrets", subscription_ids=subscription_ids)

@@ -58,6 +58,7 @@ async def test_a_healthy_database_has_only_good_findings(
     assert [one.subject for one in findings] == [
         *("version", "durability", "clock", "writing", "packets", "schema", "tables", "locks"),
         *(f"role {role.name}" for role in ROLES),
+        "encryption key",
     ]
 
 

@@ -49,6 +49,9 @@ SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
     lease_until = :lease_until, started_at = :leased_at
 WHERE bucket = :bucket AND id IN :job_ids AND status = 'Pending';
 
+-- name: newest_secret :many
+SELECT sealed FROM subscription_secrets ORDER BY id DESC LIMIT 1;
+
 -- name: live_secrets :many
 -- Every secret that still signs: during a rotation there are several.
 SELECT subscription_id, sealed FROM subscription_secrets

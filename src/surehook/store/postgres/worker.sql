@@ -52,6 +52,9 @@ RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.star
     s.request_timeout_seconds, s.custom_headers,
     EXTRACT(epoch FROM surehook_now() - e.created_at)::float8 AS event_age_seconds;
 
+-- name: newest_secret :many
+SELECT sealed FROM subscription_secrets ORDER BY id DESC LIMIT 1;
+
 -- name: live_secrets :many
 -- Every secret that still signs: during a rotation there are several.
 SELECT subscription_id, sealed FROM subscription_secrets
