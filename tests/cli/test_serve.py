@@ -72,6 +72,20 @@ async def test_components_run_until_a_signal_and_then_drain(
     assert sum(fact["event"] == "component.stopped" for fact in ended) == 2
 
 
+async def test_the_log_says_which_database_is_used_and_where_the_api_listens(
+    place: Place, tmp_path: Path
+) -> None:
+    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_LISTEN="127.0.0.1:0")
+    process = surehook("run", "api", env=env, cwd=tmp_path)
+    assert process.stderr is not None
+    first, second = (json.loads(process.stderr.readline()) for _ in range(2))
+    process.terminate()
+    process.communicate(timeout=60)
+    assert first["event"] == "process.started" and first["components"] == ["api"]
+    assert first["database"].startswith("postgresql://")
+    assert second["component"] == "api" and second["listen"].startswith("127.0.0.1:")
+
+
 async def test_an_unknown_component_is_refused_with_the_list(place: Place, tmp_path: Path) -> None:
     process = surehook("run", "rooter", env=environment(place), cwd=tmp_path)
     _, err = process.communicate(timeout=60)

@@ -68,6 +68,14 @@ def test_psql_starts_a_server_for_its_duration_and_passes_the_exit_code_on(
     assert not processes_of(place)
 
 
+def test_psql_refuses_when_another_database_is_configured(tmp_path: Path) -> None:
+    inherited = {name: value for name, value in os.environ.items() if "SUREHOOK" not in name}
+    other = {"SUREHOOK_DATABASE_URL": "postgresql://shop@db.example/shop", "HOME": str(tmp_path)}
+    command = [*DB, "psql", "--", "-c", "SELECT 1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=inherited | other)
+    assert done.returncode == 2 and "names another database" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_in_the_foreground_a_signal_stops_it_cleanly(
     number: signal.Signals, data: Path, place: Path

@@ -265,6 +265,9 @@ class Server(Component):
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    def introduction(self) -> dict[str, object]:
+        return {"listen": self.address}
+
     @property
     def accepting(self) -> bool:
         return self._server is not None and self._server.is_serving()

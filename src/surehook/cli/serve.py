@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import click
 
+from surehook import observe
 from surehook.cli import Invocation
-from surehook.config import Config
+from surehook.config import Config, without_password
 from surehook.doctor import refuse_if_unsafe
 from surehook.errors import UsageError
 from surehook.observe import log
@@ -69,6 +70,8 @@ def event_loop() -> asyncio.Runner:
 
 async def _serve(config: Config, place: Place, names: Sequence[str]) -> None:
     await make_ready(config, place, names[0])
+    where = without_password(place.url)
+    observe.emit("process.started", components=list(names), database=where)
     await serve_components(config, place, names)
 
 

@@ -1,7 +1,10 @@
 """`surehook db …`: the embedded PostgreSQL server, for people.
 
-Reads the environment (SUREHOOK_DATA_DIR, SUREHOOK_POSTGRES_BINARIES) and the data directory; writes
-only through EmbeddedServer. Prints no secret: the URL names the file that holds the password.
+Reads   the environment (SUREHOOK_DATA_DIR, SUREHOOK_POSTGRES_BINARIES, whether there is a
+        SUREHOOK_DATABASE_URL), the data directory
+Writes  only through EmbeddedServer
+
+Prints no secret: the URL names the file that holds the password.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 import click
 
 from surehook.embedded import default_data_dir
-from surehook.errors import AnswerIsNo, EmbeddedServerError, SurehookError
+from surehook.errors import AnswerIsNo, EmbeddedServerError, SurehookError, UsageError
 
 if TYPE_CHECKING:
     from surehook.embedded.server import EmbeddedServer
@@ -119,6 +122,7 @@ def status(server: EmbeddedServer, as_json: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @_with_server
 def psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> None:
+    _refuse_another_database()
     if not server.attach():
         server.start()
     try:
@@ -141,6 +145,16 @@ def upgrade(server: EmbeddedServer) -> None:
         analyze += ["--maintenance-db", server.url]
         subprocess.run(analyze, env=_client_environment(server), check=False)
     click.echo(f"upgraded from {old} to {new}; when content, remove {kept}")
+
+
+def _refuse_another_database() -> None:
+    """Who works on a database of their own does not mean the embedded one."""
+    meant = click.get_current_context().params["data_dir"] is not None
+    if os.environ.get("SUREHOOK_DATABASE_URL") and not meant:
+        raise UsageError(
+            "SUREHOOK_DATABASE_URL names another database; `surehook db` is for the embedded one.",
+            "Use psql with your own URL, or name the embedded one's directory with --data-dir.",
+        )
 
 
 def _client_environment(server: EmbeddedServer) -> dict[str, str]:

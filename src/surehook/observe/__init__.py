@@ -39,6 +39,7 @@ FACTS: dict[str, Level] = {
     # the HTTP API
     "request.failed": Level.ERROR,  # our bug: the client got 500
     # the life of a process
+    "process.started": Level.INFO,
     "component.started": Level.INFO,
     "component.draining": Level.INFO,
     "component.stopped": Level.INFO,

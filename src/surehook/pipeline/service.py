@@ -59,6 +59,10 @@ class Component:
     async def start(self) -> None:
         """Once, before the first step."""
 
+    def introduction(self) -> dict[str, object]:
+        """What else is worth a place in the line that tells of its start."""
+        return {}
+
     async def step(self) -> float:
         """Some work; returns the seconds to rest."""
         raise NotImplementedError
@@ -125,7 +129,7 @@ class Service:
         ]
         try:
             await self.component.start()
-            observe.emit("component.started", component=name)
+            observe.emit("component.started", component=name, **self.component.introduction())
             await self._loop()
             observe.emit("component.draining", component=name)
             await self.component.drain()

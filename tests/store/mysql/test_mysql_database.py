@@ -370,7 +370,7 @@ async def test_encryption_is_used_checked_and_insisted_on_as_the_url_says() -> N
         with MariadbServer(directory / "data") as plain:  # the same, without certificates
             assert plain.url == private.url
             assert await cipher(url(ssl_mode="PREFERRED")) == ""
-            with pytest.raises(DatabaseUnreachable, match="the server does not offer TLS"):
+            with pytest.raises(DatabaseUnreachable, match=r"does not offer TLS.*ssl-mode"):
                 await cipher(url(ssl_mode="REQUIRED"))
 
 

@@ -194,10 +194,6 @@ async def connect(
         raise unusable("a name in it has characters that no name has") from None
 
 
-class NoEncryption(OSError):
-    """The server does not offer TLS."""
-
-
 async def _log_in(where: Target, login: Login, name: str) -> Connection:
     """Without encryption only if the server has none and the URL lets that pass."""
     for encryption in where.encryption:
@@ -209,7 +205,7 @@ async def _log_in(where: Target, login: Login, name: str) -> Connection:
                 raise
         else:
             return Connection(driver, login)
-    raise NoEncryption("the server does not offer TLS")
+    raise failures.NoEncryption
 
 
 def _has_no_tls(driver: Any) -> bool:

@@ -31,6 +31,10 @@ GONE = {
 REFUSED = {1264, 1265, 1292, 1366, 1406, 1153, 3819, 4025}
 
 
+class NoEncryption(OSError):
+    """The server does not offer TLS."""
+
+
 def number(error: BaseException) -> int | None:
     """The server's or the driver's number of an error; None if it is of another kind."""
     if isinstance(error, MySQLError) and error.args and isinstance(error.args[0], int):
@@ -62,13 +66,21 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
             f"The server has no such database ({words(error)}).", "Create it, or correct the URL."
         )
     if code in NOT_LET_IN:
-        advice = "Check the user and the password in the URL."
+        advice = (
+            "Check the user and the password in the URL. On the server's own machine an anonymous "
+            "account goes before one for every host: create the user for localhost too."
+        )
         if login.user:
             advice = (
                 "Run `surehook migrate` to create the roles, and give every machine the same "
                 "SUREHOOK_ROLE_SECRET."
             )
         return DatabaseUnreachable(f"The database does not let us in ({words(error)}).", advice)
+    if isinstance(error, NoEncryption):
+        return DatabaseUnreachable(
+            "The server does not offer TLS, and the URL demands it.",
+            "Turn TLS on in the server, or use ssl-mode=PREFERRED on a network that you trust.",
+        )
     reason = words(error) or (
         "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     )
