@@ -448,6 +448,19 @@ async def test_a_rate_limit_is_kept_over_time(owner: Any, orchestrator: Make, cl
     assert await created() == [3, 16]
 
 
+async def test_a_clock_that_is_set_back_does_not_hold_up_a_limited_subscription(
+    owner: Any, orchestrator: Make, clock: Clock
+) -> None:
+    await clock.stop()
+    limited = await a_subscription(owner, rate_limit_per_second=0.5)
+    each = await orchestrator(cap=1000)
+    for _ in range(2):
+        await sagas_for(owner, limited, 10)
+        await each.step()
+        await clock.shift(-3600)
+    assert await owner.fetchval("SELECT count(*) FROM webhook_delivery_jobs") == 2
+
+
 # ── Fairness ──────────────────────────────────────────────────────────────────────────────────
 
 

@@ -40,8 +40,8 @@ MAX_HEAD_BYTES = 32 * 1024
 MAX_BODY_BYTES = 64 * 1024
 MAX_FRAMING_BYTES = 32 * 1024  # chunk sizes, chunk extensions and trailers
 MAX_INTERIM_ANSWERS = 8
-# A refusal may come before a large body was read, and no transport tells how much of it has left:
-# after one, a request beyond this size ends the connection.
+# A refusal may come before a large body was read, and nobody tells how much of it the endpoint has
+# taken: after one, a request beyond this size ends the connection.
 MAX_UNSENT_BYTES = 64 * 1024
 
 _NOTED = frozenset(

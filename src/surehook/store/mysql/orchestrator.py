@@ -30,6 +30,7 @@ from surehook.store.mysql.values import Rows, Table
 from surehook.store.orchestrator import OrchestratorStore
 
 TICK = timedelta(microseconds=1)
+CLOCK_SET_BACK_SECONDS = 60.0  # more than two orchestrators differ by
 
 
 @dataclass(slots=True)
@@ -150,10 +151,16 @@ async def _rooms(session: MysqlSession, shares: dict[int, int], cap: int) -> dic
         if rate is not None:
             _, tokens, seconds = held[subscription_id]
             room.rate = rate
-            room.tokens = min(max(rate, 1.0), tokens + rate * float(seconds))
+            room.tokens = _refilled(rate, tokens, float(seconds))
             room.places = min(room.places, int(room.tokens))
         rooms[subscription_id] = room
     return rooms
+
+
+def _refilled(rate: float, tokens: float, seconds: float) -> float:
+    """A clock that was set back must not hold up a limited subscription until it has caught up."""
+    full = max(rate, 1.0)
+    return full if seconds < -CLOCK_SET_BACK_SECONDS else min(full, tokens + rate * seconds)
 
 
 async def _due_sagas(

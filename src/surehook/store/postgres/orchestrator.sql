@@ -79,6 +79,8 @@ FOR UPDATE OF o SKIP LOCKED;
 -- A second statement after the locks, so that its snapshot sees every job that the locks' former
 -- holders committed: the cap is exact. Per subscription first attempts and retries take turns.
 -- Behind OFFSET 0 the open jobs are counted once, not once per use of `places`.
+-- A clock that was set back must not hold up a limited subscription until it has caught up: what
+-- was refilled in the future was refilled long ago (a minute is more than orchestrators differ by).
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
 -- a saga comes back without a job_id (and then so does every other one, a second time: telling them
 -- apart here would cost more) and is started all the same.
@@ -93,7 +95,9 @@ WITH picked AS MATERIALIZED (
                   AND (j.status IN ('Leased', 'Pending')) IS TRUE),
             CASE WHEN s.rate_limit_per_second IS NOT NULL THEN floor(LEAST(
                 GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
-                * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8))::bigint END
+                * EXTRACT(EPOCH FROM surehook_now() - CASE
+                    WHEN o.rate_refilled_at > surehook_now() + interval '1 minute' THEN 'epoch'
+                    ELSE o.rate_refilled_at END)::float8))::bigint END
             ) AS places
         FROM unnest(:subscription_ids::bigint[], :shares::bigint[])
             AS given (subscription_id, share)
@@ -139,7 +143,9 @@ WHERE (SELECT count(*) FROM created) < (SELECT count(*) FROM picked);
 UPDATE orchestrator_subscriptions o
 SET rate_tokens = LEAST(
         GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
-        * EXTRACT(EPOCH FROM surehook_now() - o.rate_refilled_at)::float8) - given.spent,
+        * EXTRACT(EPOCH FROM surehook_now() - CASE
+            WHEN o.rate_refilled_at > surehook_now() + interval '1 minute' THEN 'epoch'
+            ELSE o.rate_refilled_at END)::float8) - given.spent,
     rate_refilled_at = surehook_now()
 FROM unnest(:subscription_ids::bigint[], :spent::bigint[]) AS given (subscription_id, spent)
 JOIN subscriptions s ON s.id = given.subscription_id AND s.rate_limit_per_second IS NOT NULL
