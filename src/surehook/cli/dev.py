@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,10 @@ from surehook.listen import Arrival
 from surehook.observe import log
 from surehook.place import resolve_place
 from surehook.store.logins import Place
+
+if TYPE_CHECKING:
+    from surehook.certificates import Certificates
+    from surehook.dev import Ready
 
 PAYLOAD_SHOWN_MAX = 120
 
@@ -33,7 +39,7 @@ def dev(invocation: Invocation) -> None:
         {
             "api.listen": free_address(given.text("api.listen")),
             "api.admin_key": given.optional_text("api.admin_key") or kept_key(state_directory()),
-            "delivery.ca_file": given.optional_path("delivery.ca_file") or str(files.ca_file),
+            "delivery.ca_file": str(_trusted(files, given.optional_path("delivery.ca_file"))),
             "delivery.allow_networks": [
                 *(str(network) for network in given.allow_networks),
                 "127.0.0.0/8",
@@ -48,11 +54,20 @@ def dev(invocation: Invocation) -> None:
     click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
 
 
-async def _run(config: Config, place: Place, files: object, began: float) -> None:
-    from surehook import certificates
+def _trusted(files: Certificates, others: Path | None) -> Path:
+    """The authority of the local receiver, and those that the user trusts."""
+    from surehook.certificates import trusted_beside
+    from surehook.delivery.dialer import tls_context
+
+    if others is None:
+        return files.ca_file
+    tls_context(str(others))  # refuses by its own name a file that cannot be used
+    return trusted_beside(files, others)
+
+
+async def _run(config: Config, place: Place, files: Certificates, began: float) -> None:
     from surehook.dev import Development
 
-    assert isinstance(files, certificates.Certificates)
     await make_ready(config, place, "api")
     development = Development(config, place, files, _show)
     loop = asyncio.get_running_loop()
@@ -61,10 +76,9 @@ async def _run(config: Config, place: Place, files: object, began: float) -> Non
     await development.run(_greet, began)
 
 
-def _greet(ready: object) -> None:
-    from surehook.dev import EVENT_TYPE, Ready
+def _greet(ready: Ready) -> None:
+    from surehook.dev import EVENT_TYPE
 
-    assert isinstance(ready, Ready)
     rows = (
         ("API", ready.api_url, "cyan"),
         ("documentation", f"{ready.api_url}/docs", "cyan"),
