@@ -41,7 +41,7 @@ class Ready:
     api_url: str
     key: str
     receiver_url: str
-    ca_file: Path
+    server_file: Path
     subscription_id: int
     seconds: float
 
@@ -125,7 +125,8 @@ class Development:
                 if first.done():
                     seconds = time.monotonic() - began
                     receiver = f"https://localhost:{self._listener.port}/"
-                    ready(Ready(url, key, receiver, self._files.ca_file, await first, seconds))
+                    certificate = self._files.server_file
+                    ready(Ready(url, key, receiver, certificate, await first, seconds))
                 else:
                     first.cancel()
             await running

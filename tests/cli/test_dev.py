@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from support.servers import private_directory
 from surehook import Client, certificates
 from surehook.listen import Arrival, Listener
 
+README = Path(__file__).parents[2] / "README.md"
 COMMAND = [sys.executable, "-m", "surehook"]
 LAST_LINE = "Ctrl-C ends it"
 
@@ -132,3 +137,76 @@ def test_an_authority_that_is_none_is_one_line_before_anything_starts(home: Path
         assert f"The CA file {nothing} is empty or not PEM" in process.stderr.read()
         assert process.stdout.read() == ""
     assert not (home / "data").exists()
+
+
+def section(title: str) -> list[str]:
+    """The code of a section of the README, block by block."""
+    text = README.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Reader:
+    """Somebody who does what the README says, in a home of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        own = {"HOME": str(home), "XDG_STATE_HOME": "", "PYTHONUNBUFFERED": "1"}
+        self.settings = own
+        self._command: dict[str, Any] = {
+            "env": environment(home, {**own, "SUREHOOK_LISTEN": ""}),
+            "cwd": home,
+            "stdout": subprocess.PIPE,
+            "text": True,
+        }
+        python = shlex.quote(sys.executable)
+        self._names = f'python() {{ {python} "$@"; }}; surehook() {{ python -m surehook "$@"; }}'
+
+    def types(self, line: str) -> str:
+        """One line in a shell that has ended."""
+        shell = ["bash", "-c", f"{self._names}\n{line}"]
+        done = subprocess.run(shell, timeout=60, check=True, **self._command)
+        text: str = done.stdout
+        return text
+
+    @contextmanager
+    def leaves_running(self, line: str, port: int) -> Iterator[subprocess.Popen[str]]:
+        """One line that ends in &, for as long as the block lasts, from when it listens."""
+        shell = ["bash", "-c", f"{self._names}\n{line}\nwait"]
+        with subprocess.Popen(shell, start_new_session=True, **self._command) as process:
+            try:
+                until_listening(port, process)
+                yield process
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def until_listening(port: int, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+    raise AssertionError("it has ended")
+
+
+def test_the_readme_s_own_endpoint_works_as_it_is_written(home: Path) -> None:
+    reader, port = Reader(home), free_port()
+    blocks = [block.replace("9443", str(port)) for block in section("Your own endpoint")]
+    (home / "endpoint.py").write_text(blocks[0])
+    create, serve, verify, publish = blocks[1].splitlines()
+    with development(home, settings=reader.settings) as running:
+        assert f"{home}/.local/state/surehook/dev/server.pem" in running.fact("own endpoint")
+        told = reader.types(create)
+        secret = re.search(r"whsec_\S+", told)
+        assert secret and re.search(r"^id +2$", told, re.MULTILINE)
+        with reader.leaves_running(serve.replace("whsec_…", secret[0]), port) as endpoint:
+            reader.types(verify)
+            reader.types(publish)
+            assert endpoint.stdout is not None
+            assert endpoint.stdout.readline() == "order.paid {'order': 17}\n"

@@ -79,11 +79,13 @@ async def _run(config: Config, place: Place, files: Certificates, began: float) 
 def _greet(ready: Ready) -> None:
     from surehook.dev import EVENT_TYPE
 
+    own = f"https://localhost:PORT with the certificate {ready.server_file} is trusted here"
     rows = (
         ("API", ready.api_url, "cyan"),
         ("documentation", f"{ready.api_url}/docs", "cyan"),
         ("key", ready.key, ""),
         ("receiver", f"{ready.receiver_url}  (subscription {ready.subscription_id})", ""),
+        ("own endpoint", own, ""),
     )
     click.echo()
     click.secho(f"First webhook delivered after {ready.seconds:.1f} s.", bold=True, fg="green")
