@@ -210,3 +210,32 @@ def test_the_readme_s_own_endpoint_works_as_it_is_written(home: Path) -> None:
             reader.types(publish)
             assert endpoint.stdout is not None
             assert endpoint.stdout.readline() == "order.paid {'order': 17}\n"
+
+
+# ── One at a time ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_second_one_on_the_same_data_is_told_who_has_it_and_disturbs_nothing(home: Path) -> None:
+    with development(home) as first, first.client() as client:
+        before = client.subscriptions.get(1)
+        with started(home) as second:
+            assert second.wait(60) == 3
+            assert second.stderr is not None
+            refusal = second.stderr.read()
+        assert f"{home / 'data'} is in use by pid {first.process.pid} " in refusal
+        assert refusal.count("\n") == 1
+        assert client.subscriptions.get(1) == before
+        assert first.end() == 0
+
+
+def test_a_server_that_was_left_running_serves_one_dev_after_another(home: Path) -> None:
+    def db(what: str) -> None:
+        subprocess.run([*COMMAND, "db", what], env=environment(home), check=True, timeout=60)
+
+    db("start")
+    try:
+        for _ in range(2):
+            with development(home) as running:
+                assert running.end() == 0
+    finally:
+        db("stop")

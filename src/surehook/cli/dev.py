@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
 from surehook.listen import Arrival
 from surehook.observe import log
-from surehook.place import resolve_place
+from surehook.place import embedded_server, resolve_place
 from surehook.store.logins import Place
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def dev(invocation: Invocation) -> None:
     log.start("warning", "text")
     click.secho("surehook: starting the database …", dim=True)
     with resolve_place(config) as place, event_loop() as runner:
+        _refuse_another_s(config)
         runner.run(_run(config, place, files, began))
     click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
 
@@ -63,6 +65,16 @@ def _trusted(files: Certificates, others: Path | None) -> Path:
         return files.ca_file
     tls_context(str(others))  # refuses by its own name a file that cannot be used
     return trusted_beside(files, others)
+
+
+def _refuse_another_s(config: Config) -> None:
+    """A server that ends with some other program would be taken from under us, and a second `dev`
+    would take the receiver's subscription from the first."""
+    from surehook.embedded.directory import in_use
+
+    holder = embedded_server(config).holder if config.embedded else None
+    if holder is not None and not holder.detached and holder.pid != os.getpid():
+        raise in_use(embedded_server(config).data_dir, holder)
 
 
 async def _run(config: Config, place: Place, files: Certificates, began: float) -> None:
