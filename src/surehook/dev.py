@@ -12,11 +12,12 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from surehook import certificates
 from surehook.certificates import state_directory
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 RECEIVER_PORT = 8443
 EVENT_TYPE = "demo.hello"
 FIRST_SECONDS_MAX = 30.0
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,39 @@ def kept_key(directory: Path) -> str:
     return file.read_text(encoding="ascii").strip()
 
 
-def kept_url(directory: Path) -> str | None:
-    """Where the last `dev` served its API, which may be another port than the usual."""
+@contextmanager
+def known_at(url: str, directory: Path) -> Iterator[None]:
+    """While it lasts, commands find the API there, which may be another port than the usual."""
     file = directory / "url"
-    return file.read_text(encoding="ascii").strip() if file.is_file() else None
+    file.write_text(url, encoding="ascii")
+    try:
+        yield
+    finally:
+        if kept_url(directory) == url:  # not that of a `dev` on other data, started after us
+            file.unlink(missing_ok=True)
+
+
+def kept_url(directory: Path) -> str | None:
+    try:
+        return (directory / "url").read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+
+
+def running_url(directory: Path) -> str | None:
+    """Where a `dev` serves its API now; one that was killed has left an address where nobody is."""
+    url = kept_url(directory)
+    return url if url and _is_answered(url) else None
+
+
+def _is_answered(url: str) -> bool:
+    try:
+        address = urlsplit(url)
+        where = (address.hostname or "", address.port or 80)
+        with socket.create_connection(where, timeout=LOOK_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def free_address(wanted: str) -> str:
@@ -110,29 +141,38 @@ class Development:
 
     async def run(self, ready: Callable[[Ready], None], began: float) -> None:
         """Until stop()."""
-        from surehook import AsyncClient
-
         try:
             await self._process.open(COMPONENTS)
-            running = self._loop.create_task(self._process.run())
             assert self._process.api is not None
             url = f"http://{self._process.api.address}"
-            key = self._config.text("api.admin_key")
-            (state_directory() / "url").write_text(url, encoding="ascii")
-            async with AsyncClient(url, key) as client:
-                first = self._loop.create_task(self._first_delivery(client))
-                await asyncio.wait((running, first), return_when=asyncio.FIRST_COMPLETED)
-                if first.done():
-                    seconds = time.monotonic() - began
-                    receiver = f"https://localhost:{self._listener.port}/"
-                    certificate = self._files.server_file
-                    ready(Ready(url, key, receiver, certificate, await first, seconds))
-                else:
-                    first.cancel()
-            await running
+            running = self._loop.create_task(self._process.run())
+            with known_at(url, state_directory()):
+                await self._begin(url, running, ready, began)
+                await running
         finally:
             await self._process.close()
             self._listener.close()
+
+    async def _begin(
+        self,
+        url: str,
+        running: asyncio.Task[None],
+        ready: Callable[[Ready], None],
+        began: float,
+    ) -> None:
+        """Deliver a first webhook, unless what runs ends before."""
+        from surehook import AsyncClient
+
+        key = self._config.text("api.admin_key")
+        async with AsyncClient(url, key) as client:
+            first = self._loop.create_task(self._first_delivery(client))
+            await asyncio.wait((running, first), return_when=asyncio.FIRST_COMPLETED)
+            if not first.done():
+                first.cancel()
+                return
+            seconds = time.monotonic() - began
+            receiver = f"https://localhost:{self._listener.port}/"
+            ready(Ready(url, key, receiver, self._files.server_file, await first, seconds))
 
     def stop(self) -> None:
         self._process.stop()

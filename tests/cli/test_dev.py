@@ -239,3 +239,19 @@ def test_a_server_that_was_left_running_serves_one_dev_after_another(home: Path)
                 assert running.end() == 0
     finally:
         db("stop")
+
+
+def test_commands_find_it_while_it_runs_and_no_longer(home: Path) -> None:
+    file = home / "state" / "surehook" / "dev" / "url"
+    with development(home) as running:
+        assert file.read_text() == running.fact("API")
+        assert running.end() == 0
+        assert not file.exists()
+
+
+def test_who_started_later_is_still_found_when_the_first_has_ended(home: Path) -> None:
+    file = home / "state" / "surehook" / "dev" / "url"
+    with development(home) as first:
+        file.write_text("http://127.0.0.1:1")
+        assert first.end() == 0
+        assert file.read_text() == "http://127.0.0.1:1"
