@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from surehook import certificates
 from surehook.certificates import state_directory
 from surehook.config import Config
+from surehook.embedded import default_data_dir
 from surehook.errors import Unreachable
 from surehook.listen import Arrival, Listener
 from surehook.serve import COMPONENTS, Process
@@ -46,6 +47,12 @@ class Ready:
     server_file: Path
     subscription_id: int
     seconds: float
+
+
+def own_data_dir() -> Path:
+    """Where `dev` keeps its data unless somebody says otherwise: never among a production's."""
+    usual = default_data_dir()
+    return usual.with_name(f"{usual.name}-dev")
 
 
 def kept_key(directory: Path) -> str:

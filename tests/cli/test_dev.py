@@ -19,6 +19,9 @@ import pytest
 
 from support.servers import private_directory
 from surehook import Client, certificates
+from surehook.cli.dev import chosen_data_dir
+from surehook.config import load
+from surehook.errors import UsageError
 from surehook.listen import Arrival, Listener
 
 README = Path(__file__).parents[2] / "README.md"
@@ -210,6 +213,51 @@ def test_the_readme_s_own_endpoint_works_as_it_is_written(home: Path) -> None:
             reader.types(publish)
             assert endpoint.stdout is not None
             assert endpoint.stdout.readline() == "order.paid {'order': 17}\n"
+
+
+# ── Its data ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_by_default_its_data_lies_apart_from_a_production_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SUREHOOK_DATA_DIR", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "/home/x/.data")
+    given = load(Path(os.devnull), {})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert chosen_data_dir(given, None) == Path("/var/lib/surehook-dev")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert chosen_data_dir(given, None) == Path("/home/x/.data/surehook-dev")
+
+
+def test_the_option_wins_over_the_configured_directory_and_a_configured_database_stays() -> None:
+    configured = load(Path(os.devnull), {"SUREHOOK_DATA_DIR": "/configured"})
+    assert chosen_data_dir(configured, None) == Path("/configured")
+    assert chosen_data_dir(configured, Path("/named")) == Path("/named")
+    elsewhere = {"DATABASE_URL": "postgresql://h/d", "SUREHOOK_ROLE_SECRET": "s" * 40}
+    assert chosen_data_dir(load(Path(os.devnull), elsewhere), None) is None
+    with pytest.raises(UsageError, match=r"database\.url in DATABASE_URL"):
+        chosen_data_dir(load(Path(os.devnull), elsewhere), Path("/named"))
+
+
+def test_its_first_line_says_where_its_data_lies(home: Path) -> None:
+    with development(home, "--data-dir", str(home / "named")) as running:
+        first = running.said.splitlines()[0]
+        assert first == f"surehook: starting the database in {home / 'named'} …"
+    assert (home / "named" / "postgres").is_dir() and not (home / "data").exists()
+
+
+def test_data_of_another_version_is_named_with_a_way_out(home: Path) -> None:
+    def surehook(*arguments: str) -> None:
+        subprocess.run([*COMMAND, *arguments], env=environment(home), check=True, timeout=60)
+
+    surehook("migrate")
+    surehook("db", "psql", "--", "-qc", "UPDATE schema_migrations SET checksum = 'other'")
+    with started(home) as process:
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        refusal = process.stderr.read()
+    assert f"The data is in {home / 'data'}; to begin anew name another --data-dir." in refusal
 
 
 # ── One at a time ─────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ import click
 from surehook.cli import Invocation
 from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
+from surehook.errors import AnswerIsNo, UsageError
 from surehook.listen import Arrival
 from surehook.observe import log
 from surehook.place import embedded_server, resolve_place
@@ -26,18 +27,44 @@ if TYPE_CHECKING:
 PAYLOAD_SHOWN_MAX = 120
 
 
-@click.command(help="Run everything here, database included, and deliver a first webhook.")
+@click.command(
+    help="Run everything here, database included, and deliver a first webhook.\n\n"
+    "Its data lies apart from other programs' (it says where): --data-dir, else the configured "
+    "database, else /var/lib/surehook-dev for root and ~/.local/share/surehook-dev for others. "
+    "Commands that work on the database itself (key, check, db …) find it by SUREHOOK_DATA_DIR."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Where the embedded database lies.",
+)
 @click.pass_obj
-def dev(invocation: Invocation) -> None:
+def dev(invocation: Invocation, data_dir: Path | None) -> None:
     from surehook import certificates
+    from surehook.certificates import state_directory
+
+    began = time.monotonic()
+    files = certificates.kept(state_directory())
+    config = _configured(invocation, files, data_dir)
+    log.start("warning", "text")
+    click.secho(f"surehook: starting {_database(config)} …", dim=True)
+    with resolve_place(config) as place, event_loop() as runner:
+        _refuse_another_s(config)
+        runner.run(_run(config, place, files, began))
+    click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
+
+
+def _configured(invocation: Invocation, files: Certificates, data_dir: Path | None) -> Config:
+    """The user's configuration, and what is different here."""
     from surehook.certificates import state_directory
     from surehook.dev import free_address, kept_key
 
-    began = time.monotonic()
     given = invocation.config()
-    files = certificates.kept(state_directory())
-    config = invocation.config(
+    chosen = chosen_data_dir(given, data_dir)
+    return invocation.config(
         {
+            "database.data_dir": str(chosen) if chosen else None,
             "api.listen": free_address(given.text("api.listen")),
             "api.admin_key": given.optional_text("api.admin_key") or kept_key(state_directory()),
             "delivery.ca_file": str(_trusted(files, given.optional_path("delivery.ca_file"))),
@@ -48,12 +75,28 @@ def dev(invocation: Invocation) -> None:
             ],
         }
     )
-    log.start("warning", "text")
-    click.secho("surehook: starting the database …", dim=True)
-    with resolve_place(config) as place, event_loop() as runner:
-        _refuse_another_s(config)
-        runner.run(_run(config, place, files, began))
-    click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
+
+
+def chosen_data_dir(given: Config, named: Path | None) -> Path | None:
+    """Where the embedded database is to lie; None where another one is configured."""
+    from surehook.dev import own_data_dir
+
+    if given.embedded:
+        return (named or given.optional_path("database.data_dir") or own_data_dir()).absolute()
+    if named is not None:
+        source = given.origins["database.url"].source
+        raise UsageError(
+            "--data-dir is for the embedded database, but another one is configured "
+            f"(database.url in {source}).",
+            "Leave out one of them.",
+        )
+    return None
+
+
+def _database(config: Config) -> str:
+    if config.embedded:
+        return f"the database in {config.optional_path('database.data_dir')}"
+    return f"on the database of {config.origins['database.url'].source}"
 
 
 def _trusted(files: Certificates, others: Path | None) -> Path:
@@ -80,12 +123,22 @@ def _refuse_another_s(config: Config) -> None:
 async def _run(config: Config, place: Place, files: Certificates, began: float) -> None:
     from surehook.dev import Development
 
-    await make_ready(config, place, "api")
+    await _make_ready(config, place)
     development = Development(config, place, files, _show)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, development.stop)
     await development.run(_greet, began)
+
+
+async def _make_ready(config: Config, place: Place) -> None:
+    try:
+        await make_ready(config, place, "api")
+    except AnswerIsNo as refused:  # the data is of another version of this program
+        if config.embedded:
+            where = config.optional_path("database.data_dir")
+            refused.advice += f" The data is in {where}; to begin anew name another --data-dir."
+        raise
 
 
 def _greet(ready: Ready) -> None:
