@@ -110,6 +110,15 @@ def development(
         yield Running(process)
 
 
+# ── What it shows ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_says_whose_deliveries_it_shows_and_what_shows_all(home: Path) -> None:
+    with development(home) as running:
+        said = running.said
+    assert "Deliveries to this receiver appear below; `surehook tail` shows all." in said
+
+
 # ── Endpoints of the user's own ───────────────────────────────────────────────────────────────
 
 

@@ -164,7 +164,10 @@ def _greet(ready: Ready) -> None:
         f"    -H 'authorization: Bearer {ready.key}' -H 'content-type: application/json' \\\n"
         f'    -d \'{{"event_type": "{EVENT_TYPE}", "payload": {{"number": 2}}}}\'\n'
     )
-    click.secho("Deliveries appear below; Ctrl-C ends it.\n", dim=True)
+    click.secho(
+        "Deliveries to this receiver appear below; `surehook tail` shows all. Ctrl-C ends it.\n",
+        dim=True,
+    )
 
 
 def _show(arrival: Arrival) -> None:
