@@ -144,7 +144,11 @@ class Development:
         if not arrival.challenge:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._delivered.set)
-        self._shown(arrival)
+        try:
+            self._shown(arrival)
+        except OSError:  # whoever read what we show has gone
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.stop)
 
     async def run(self, ready: Callable[[Ready], None], began: float) -> None:
         """Until stop()."""
@@ -154,7 +158,12 @@ class Development:
             url = f"http://{self._process.api.address}"
             running = self._loop.create_task(self._process.run())
             with known_at(url, state_directory()):
-                await self._begin(url, running, ready, began)
+                try:
+                    await self._begin(url, running, ready, began)
+                except BaseException:
+                    self.stop()  # components end before their databases do
+                    await asyncio.wait((running,))
+                    raise
                 await running
         finally:
             await self._process.close()

@@ -76,7 +76,7 @@ class Running:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(60)
+        return self.process.wait(30)
 
     def client(self) -> Client:
         return Client(self.fact("API"), self.fact("key"))
@@ -117,6 +117,42 @@ def test_it_says_whose_deliveries_it_shows_and_what_shows_all(home: Path) -> Non
     with development(home) as running:
         said = running.said
     assert "Deliveries to this receiver appear below; `surehook tail` shows all." in said
+
+
+def test_what_others_wrote_is_one_line_and_cannot_command_the_terminal(home: Path) -> None:
+    with development(home) as running, running.client() as client:
+        client.publish("demo.hello", b'["\x7f",\n"x"]')
+        assert running.process.stdout is not None
+        assert running.process.stdout.readline() == "\n"
+        shown = running.process.stdout.readline()
+    assert shown.endswith('["\\x7f",\\n"x"]\n')
+
+
+@pytest.mark.parametrize("lines", [1, 5])
+def test_a_reader_that_has_seen_enough_ends_it_cleanly(home: Path, lines: int) -> None:
+    """`surehook dev | head -5`"""
+    with started(home) as process:
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        process.stdout.close()
+        assert_ends_cleanly(process, home)
+
+
+def test_a_reader_that_goes_later_ends_it_with_the_next_delivery(home: Path) -> None:
+    with development(home) as running, running.client() as client:
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+        client.publish("demo.hello", {})
+        assert_ends_cleanly(running.process, home)
+
+
+def assert_ends_cleanly(process: subprocess.Popen[str], home: Path) -> None:
+    assert process.stderr is not None
+    assert (process.wait(30), process.stderr.read()) == (1, "")
+    status = [*COMMAND, "db", "status"]
+    stopped = subprocess.run(status, env=environment(home), capture_output=True, text=True)
+    assert "running: False" in stopped.stdout
 
 
 # ── Endpoints of the user's own ───────────────────────────────────────────────────────────────
@@ -263,7 +299,7 @@ def test_data_of_another_version_is_named_with_a_way_out(home: Path) -> None:
     surehook("migrate")
     surehook("db", "psql", "--", "-qc", "UPDATE schema_migrations SET checksum = 'other'")
     with started(home) as process:
-        assert process.wait(60) == 1
+        assert process.wait(30) == 1
         assert process.stderr is not None
         refusal = process.stderr.read()
     assert f"The data is in {home / 'data'}; to begin anew name another --data-dir." in refusal

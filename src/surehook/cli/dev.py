@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from surehook.cli import Invocation
+from surehook.cli.output import safe
 from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
 from surehook.errors import AnswerIsNo, UsageError
@@ -172,15 +173,15 @@ def _greet(ready: Ready) -> None:
 
 def _show(arrival: Arrival) -> None:
     """One line per request that the local receiver gets."""
-    what = "verification challenge" if arrival.challenge else arrival.event_type
-    verdict = "verified" if arrival.message is not None else arrival.reason
+    what = "verification challenge" if arrival.challenge else safe(arrival.event_type)
     good = arrival.message is not None
-    body = "" if arrival.challenge else arrival.body.decode("utf-8", "replace")
+    verdict = "verified" if good else arrival.reason
+    body = "" if arrival.challenge else safe(arrival.body.decode("utf-8", "replace"))
     if len(body) > PAYLOAD_SHOWN_MAX:
         body = body[: PAYLOAD_SHOWN_MAX - 1] + "…"
     time_shown = f"{arrival.at.astimezone():%H:%M:%S}"
     click.echo(
         f"{click.style(time_shown, dim=True)}  {click.style(str(arrival.status), bold=True)}  "
         f"{click.style(verdict, fg='green' if good else 'red')}  {click.style(what, fg='cyan')}  "
-        f"{click.style(arrival.webhook_id, dim=True)}  {body}"
+        f"{click.style(safe(arrival.webhook_id), dim=True)}  {body}"
     )

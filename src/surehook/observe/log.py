@@ -1,4 +1,4 @@
-"""The log: one JSON line per fact, or one coloured line for a person at a terminal.
+"""The log: one JSON line per fact, or one line for a person, coloured at a terminal.
 
 Reads   facts       Writes  one stream
 
@@ -9,6 +9,7 @@ costs one write; anything worse than info is written at once.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ import msgspec
 from surehook.observe import Level, listen
 
 _FLUSH_LINES = 1000
+_COLOUR = re.compile(rb"\x1b\[\d+m")
 _COLOURS = {Level.DEBUG: "2", Level.INFO: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
 
@@ -27,8 +29,9 @@ class Log:
 
     def __init__(self, stream: BinaryIO, as_text: bool) -> None:
         self._stream = stream
+        as_read = _coloured_line if stream.isatty() else _text_line
         self._line: Callable[[str, Level, dict[str, object]], bytes] = (
-            _text_line if as_text else _json_line
+            as_read if as_text else _json_line
         )
         self._lines: list[bytes] = []
         self._scheduled = False
@@ -64,6 +67,10 @@ def _json_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
 
 
 def _text_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
+    return _COLOUR.sub(b"", _coloured_line(name, level, fields))
+
+
+def _coloured_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
     shown = " ".join(
         f"\x1b[2m{key}\x1b[0m={value}" for key, value in fields.items() if value is not None
     )
