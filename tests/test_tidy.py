@@ -298,6 +298,14 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
             assert anchor in headings(target), f"{page.name}: {link}"
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        name = page.relative_to(REPOSITORY).as_posix()
+        if name.startswith("docs/") and not name.startswith("docs/decisions/"):
+            assert f"]({name})" in text, name
+
+
 def test_every_dependency_is_justified() -> None:
     import tomllib
 

@@ -1,7 +1,8 @@
 """Certificates for receivers on this machine: an authority that signs one server and is forgotten.
 
 Reads   a directory where they are kept, if one is given
-Writes  there: ca.pem (to be trusted) and server.pem (certificate and private key, mode 0600)
+Writes  there: ca.pem (to be trusted) and server.pem (certificate and private key, mode 0600);
+        trusted.pem, where somebody's own authorities are to be trusted beside it
 
 The authority's private key is never kept: whoever trusts ca.pem trusts this one certificate, and
 nobody can make another. For development and tests only.
@@ -51,6 +52,13 @@ def kept(directory: Path, names: Sequence[str] = LOCAL_NAMES) -> Certificates:
         _replace(files.server_file, server_pem, 0o600)
         _replace(files.ca_file, ca_pem, 0o644)
     return files
+
+
+def trusted_beside(files: Certificates, others: Path) -> Path:
+    """One file with both: those of `others` and the one that is kept."""
+    both = files.ca_file.with_name("trusted.pem")
+    _replace(both, others.read_bytes() + b"\n" + files.ca_file.read_bytes(), 0o644)
+    return both
 
 
 def made(names: Sequence[str] = LOCAL_NAMES) -> tuple[bytes, bytes]:

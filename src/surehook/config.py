@@ -180,7 +180,7 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         path,
         "Where the embedded PostgreSQL lives. Not set: /var/lib/surehook for root, else "
-        "~/.local/share/surehook.",
+        "~/.local/share/surehook; for `surehook dev` surehook-dev beside it.",
         env="SUREHOOK_DATA_DIR",
         example='"/var/lib/surehook"',
     ),

@@ -12,15 +12,17 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from surehook import certificates
 from surehook.certificates import state_directory
 from surehook.config import Config
+from surehook.embedded import default_data_dir
 from surehook.errors import Unreachable
 from surehook.listen import Arrival, Listener
 from surehook.serve import COMPONENTS, Process
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 RECEIVER_PORT = 8443
 EVENT_TYPE = "demo.hello"
 FIRST_SECONDS_MAX = 30.0
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,15 @@ class Ready:
     api_url: str
     key: str
     receiver_url: str
-    ca_file: Path
+    server_file: Path
     subscription_id: int
     seconds: float
+
+
+def own_data_dir() -> Path:
+    """Where `dev` keeps its data unless somebody says otherwise: never among a production's."""
+    usual = default_data_dir()
+    return usual.with_name(f"{usual.name}-dev")
 
 
 def kept_key(directory: Path) -> str:
@@ -58,10 +67,39 @@ def kept_key(directory: Path) -> str:
     return file.read_text(encoding="ascii").strip()
 
 
-def kept_url(directory: Path) -> str | None:
-    """Where the last `dev` served its API, which may be another port than the usual."""
+@contextmanager
+def known_at(url: str, directory: Path) -> Iterator[None]:
+    """While it lasts, commands find the API there, which may be another port than the usual."""
     file = directory / "url"
-    return file.read_text(encoding="ascii").strip() if file.is_file() else None
+    file.write_text(url, encoding="ascii")
+    try:
+        yield
+    finally:
+        if kept_url(directory) == url:  # not that of a `dev` on other data, started after us
+            file.unlink(missing_ok=True)
+
+
+def kept_url(directory: Path) -> str | None:
+    try:
+        return (directory / "url").read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+
+
+def running_url(directory: Path) -> str | None:
+    """Where a `dev` serves its API now; one that was killed has left an address where nobody is."""
+    url = kept_url(directory)
+    return url if url and _is_answered(url) else None
+
+
+def _is_answered(url: str) -> bool:
+    try:
+        address = urlsplit(url)
+        where = (address.hostname or "", address.port or 80)
+        with socket.create_connection(where, timeout=LOOK_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def free_address(wanted: str) -> str:
@@ -106,32 +144,51 @@ class Development:
         if not arrival.challenge:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._delivered.set)
-        self._shown(arrival)
+        try:
+            self._shown(arrival)
+        except OSError:  # whoever read what we show has gone
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.stop)
 
     async def run(self, ready: Callable[[Ready], None], began: float) -> None:
         """Until stop()."""
-        from surehook import AsyncClient
-
         try:
             await self._process.open(COMPONENTS)
-            running = self._loop.create_task(self._process.run())
             assert self._process.api is not None
             url = f"http://{self._process.api.address}"
-            key = self._config.text("api.admin_key")
-            (state_directory() / "url").write_text(url, encoding="ascii")
-            async with AsyncClient(url, key) as client:
-                first = self._loop.create_task(self._first_delivery(client))
-                await asyncio.wait((running, first), return_when=asyncio.FIRST_COMPLETED)
-                if first.done():
-                    seconds = time.monotonic() - began
-                    receiver = f"https://localhost:{self._listener.port}/"
-                    ready(Ready(url, key, receiver, self._files.ca_file, await first, seconds))
-                else:
-                    first.cancel()
-            await running
+            running = self._loop.create_task(self._process.run())
+            with known_at(url, state_directory()):
+                try:
+                    await self._begin(url, running, ready, began)
+                except BaseException:
+                    self.stop()  # components end before their databases do
+                    await asyncio.wait((running,))
+                    raise
+                await running
         finally:
             await self._process.close()
             self._listener.close()
+
+    async def _begin(
+        self,
+        url: str,
+        running: asyncio.Task[None],
+        ready: Callable[[Ready], None],
+        began: float,
+    ) -> None:
+        """Deliver a first webhook, unless what runs ends before."""
+        from surehook import AsyncClient
+
+        key = self._config.text("api.admin_key")
+        async with AsyncClient(url, key) as client:
+            first = self._loop.create_task(self._first_delivery(client))
+            await asyncio.wait((running, first), return_when=asyncio.FIRST_COMPLETED)
+            if not first.done():
+                first.cancel()
+                return
+            seconds = time.monotonic() - began
+            receiver = f"https://localhost:{self._listener.port}/"
+            ready(Ready(url, key, receiver, self._files.server_file, await first, seconds))
 
     def stop(self) -> None:
         self._process.stop()

@@ -56,6 +56,26 @@ async def test_the_development_key_is_the_last_resort_on_this_machine(
         assert away.code == 2 and f"There is no key for the API at {url}." in away.err
 
 
+def test_the_address_of_a_dev_that_was_killed_is_not_tried(tmp_path: Path) -> None:
+    state = tmp_path / "surehook" / "dev"
+    state.mkdir(parents=True)
+    (state / "url").write_text(NOBODY)
+    done = run_command(("event", "list"), {"XDG_STATE_HOME": str(tmp_path)})
+    assert "There is no key for the API at http://127.0.0.1:8080." in done.err
+
+
+async def test_a_dev_that_runs_is_found_unless_an_address_is_configured(
+    command: Command, tmp_path: Path
+) -> None:
+    state = tmp_path / "surehook" / "dev"
+    state.mkdir(parents=True)
+    (state / "url").write_text(command.env["SUREHOOK_URL"])
+    assert (await command("event", "list", env={"SUREHOOK_URL": ""})).code == 0
+    configured = {"SUREHOOK_URL": "", "SUREHOOK_LISTEN": NOBODY.removeprefix("http://")}
+    elsewhere = await command("event", "list", env=configured)
+    assert elsewhere.code == 3 and f"{NOBODY} (api.listen in SUREHOOK_LISTEN)" in elsewhere.err
+
+
 def test_the_configuration_s_key_is_not_sent_to_somebody_else_s_api(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path), "SUREHOOK_ADMIN_KEY": ADMIN_KEY}
     done = run_command(("event", "list", "--url", "https://surehook.example"), env)

@@ -1,4 +1,4 @@
-"""The log: what libraries say stands in it like everything else."""
+"""The log: coloured at a terminal, plain elsewhere; what libraries say stands in it too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 
 from surehook import observe
+from surehook.observe import Level
 from surehook.observe.log import FromLibraries, Log
 
 
@@ -27,3 +28,19 @@ def test_a_librarys_warning_with_a_traceback_is_one_line_of_json() -> None:
     assert (fact["event"], fact["level"]) == ("library.warned", "warning")
     assert fact["library"] == "some.library"
     assert fact["reason"] == "no connection to there (ConnectionError: refused by everybody)"
+
+
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def line_to(stream: io.BytesIO) -> bytes:
+    Log(stream, as_text=True)("component.failed", Level.ERROR, {"reason": "no \x1b[31m colour"})
+    return stream.getvalue()
+
+
+def test_a_line_of_text_has_colours_at_a_terminal_only() -> None:
+    assert b"\x1b[31mcomponent.failed" in line_to(Terminal())
+    plain = line_to(io.BytesIO())
+    assert b"component.failed     reason=no  colour\n" in plain and b"\x1b" not in plain

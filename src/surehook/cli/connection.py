@@ -1,7 +1,7 @@
 """The API as the commands reach it: which address, whose key, and what its errors advise.
 
-Reads   --url and --api-key, SUREHOOK_URL and SUREHOOK_API_KEY, else the configuration's api.listen
-        and api.admin_key, else the key that `surehook dev` keeps
+Reads   --url and --api-key, SUREHOOK_URL and SUREHOOK_API_KEY, else where a running `surehook dev`
+        serves, else the configuration's api.listen and api.admin_key, else the key that `dev` keeps
 Writes  nothing itself
 
 The configuration's key belongs to the configuration's API: it is sent nowhere else but to this
@@ -84,12 +84,12 @@ class Api:
 
 
 def _development_url(config: Config) -> Found | None:
-    """Where `surehook dev` serves, if nobody has said where the API is or which key it takes."""
+    """Where a `surehook dev` runs, if nobody has said where the API is or which key it takes."""
     from surehook.certificates import state_directory
-    from surehook.dev import kept_url
+    from surehook.dev import running_url
 
     told = any(config.origins[key].source != "default" for key in ("api.listen", "api.admin_key"))
-    url = None if told else kept_url(state_directory())
+    url = None if told else running_url(state_directory())
     return Found(url, "`surehook dev`") if url and is_this_machine(url) else None
 
 

@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from surehook.cli import Invocation
+from surehook.cli.output import safe
 from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
+from surehook.errors import AnswerIsNo, UsageError
 from surehook.listen import Arrival
 from surehook.observe import log
-from surehook.place import resolve_place
+from surehook.place import embedded_server, resolve_place
 from surehook.store.logins import Place
+
+if TYPE_CHECKING:
+    from surehook.certificates import Certificates
+    from surehook.dev import Ready
 
 PAYLOAD_SHOWN_MAX = 120
 
 
-@click.command(help="Run everything here, database included, and deliver a first webhook.")
+@click.command(
+    help="Run everything here, database included, and deliver a first webhook.\n\n"
+    "Its data lies apart from other programs' (it says where): --data-dir, else the configured "
+    "database, else /var/lib/surehook-dev for root and ~/.local/share/surehook-dev for others. "
+    "Commands that work on the database itself (key, check, db …) find it by SUREHOOK_DATA_DIR."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Where the embedded database lies.",
+)
 @click.pass_obj
-def dev(invocation: Invocation) -> None:
+def dev(invocation: Invocation, data_dir: Path | None) -> None:
     from surehook import certificates
+    from surehook.certificates import state_directory
+
+    began = time.monotonic()
+    files = certificates.kept(state_directory())
+    config = _configured(invocation, files, data_dir)
+    log.start("warning", "text")
+    click.secho(f"surehook: starting {_database(config)} …", dim=True)
+    with resolve_place(config) as place, event_loop() as runner:
+        _refuse_another_s(config)
+        runner.run(_run(config, place, files, began))
+    click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
+
+
+def _configured(invocation: Invocation, files: Certificates, data_dir: Path | None) -> Config:
+    """The user's configuration, and what is different here."""
     from surehook.certificates import state_directory
     from surehook.dev import free_address, kept_key
 
-    began = time.monotonic()
     given = invocation.config()
-    files = certificates.kept(state_directory())
-    config = invocation.config(
+    chosen = chosen_data_dir(given, data_dir)
+    return invocation.config(
         {
+            "database.data_dir": str(chosen) if chosen else None,
             "api.listen": free_address(given.text("api.listen")),
             "api.admin_key": given.optional_text("api.admin_key") or kept_key(state_directory()),
-            "delivery.ca_file": given.optional_path("delivery.ca_file") or str(files.ca_file),
+            "delivery.ca_file": str(_trusted(files, given.optional_path("delivery.ca_file"))),
             "delivery.allow_networks": [
                 *(str(network) for network in given.allow_networks),
                 "127.0.0.0/8",
@@ -41,19 +76,55 @@ def dev(invocation: Invocation) -> None:
             ],
         }
     )
-    log.start("warning", "text")
-    click.secho("surehook: starting the database …", dim=True)
-    with resolve_place(config) as place, event_loop() as runner:
-        runner.run(_run(config, place, files, began))
-    click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
 
 
-async def _run(config: Config, place: Place, files: object, began: float) -> None:
-    from surehook import certificates
+def chosen_data_dir(given: Config, named: Path | None) -> Path | None:
+    """Where the embedded database is to lie; None where another one is configured."""
+    from surehook.dev import own_data_dir
+
+    if given.embedded:
+        return (named or given.optional_path("database.data_dir") or own_data_dir()).absolute()
+    if named is not None:
+        source = given.origins["database.url"].source
+        raise UsageError(
+            "--data-dir is for the embedded database, but another one is configured "
+            f"(database.url in {source}).",
+            "Leave out one of them.",
+        )
+    return None
+
+
+def _database(config: Config) -> str:
+    if config.embedded:
+        return f"the database in {config.optional_path('database.data_dir')}"
+    return f"on the database of {config.origins['database.url'].source}"
+
+
+def _trusted(files: Certificates, others: Path | None) -> Path:
+    """The authority of the local receiver, and those that the user trusts."""
+    from surehook.certificates import trusted_beside
+    from surehook.delivery.dialer import tls_context
+
+    if others is None:
+        return files.ca_file
+    tls_context(str(others))  # refuses by its own name a file that cannot be used
+    return trusted_beside(files, others)
+
+
+def _refuse_another_s(config: Config) -> None:
+    """A server that ends with some other program would be taken from under us, and a second `dev`
+    would take the receiver's subscription from the first."""
+    from surehook.embedded.directory import in_use
+
+    holder = embedded_server(config).holder if config.embedded else None
+    if holder is not None and not holder.detached and holder.pid != os.getpid():
+        raise in_use(embedded_server(config).data_dir, holder)
+
+
+async def _run(config: Config, place: Place, files: Certificates, began: float) -> None:
     from surehook.dev import Development
 
-    assert isinstance(files, certificates.Certificates)
-    await make_ready(config, place, "api")
+    await _make_ready(config, place)
     development = Development(config, place, files, _show)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,15 +132,26 @@ async def _run(config: Config, place: Place, files: object, began: float) -> Non
     await development.run(_greet, began)
 
 
-def _greet(ready: object) -> None:
-    from surehook.dev import EVENT_TYPE, Ready
+async def _make_ready(config: Config, place: Place) -> None:
+    try:
+        await make_ready(config, place, "api")
+    except AnswerIsNo as refused:  # the data is of another version of this program
+        if config.embedded:
+            where = config.optional_path("database.data_dir")
+            refused.advice += f" The data is in {where}; to begin anew name another --data-dir."
+        raise
 
-    assert isinstance(ready, Ready)
+
+def _greet(ready: Ready) -> None:
+    from surehook.dev import EVENT_TYPE
+
+    own = f"https://localhost:PORT with the certificate {ready.server_file} is trusted here"
     rows = (
         ("API", ready.api_url, "cyan"),
         ("documentation", f"{ready.api_url}/docs", "cyan"),
         ("key", ready.key, ""),
         ("receiver", f"{ready.receiver_url}  (subscription {ready.subscription_id})", ""),
+        ("own endpoint", own, ""),
     )
     click.echo()
     click.secho(f"First webhook delivered after {ready.seconds:.1f} s.", bold=True, fg="green")
@@ -83,20 +165,23 @@ def _greet(ready: object) -> None:
         f"    -H 'authorization: Bearer {ready.key}' -H 'content-type: application/json' \\\n"
         f'    -d \'{{"event_type": "{EVENT_TYPE}", "payload": {{"number": 2}}}}\'\n'
     )
-    click.secho("Deliveries appear below; Ctrl-C ends it.\n", dim=True)
+    click.secho(
+        "Deliveries to this receiver appear below; `surehook tail` shows all. Ctrl-C ends it.\n",
+        dim=True,
+    )
 
 
 def _show(arrival: Arrival) -> None:
     """One line per request that the local receiver gets."""
-    what = "verification challenge" if arrival.challenge else arrival.event_type
-    verdict = "verified" if arrival.message is not None else arrival.reason
+    what = "verification challenge" if arrival.challenge else safe(arrival.event_type)
     good = arrival.message is not None
-    body = "" if arrival.challenge else arrival.body.decode("utf-8", "replace")
+    verdict = "verified" if good else arrival.reason
+    body = "" if arrival.challenge else safe(arrival.body.decode("utf-8", "replace"))
     if len(body) > PAYLOAD_SHOWN_MAX:
         body = body[: PAYLOAD_SHOWN_MAX - 1] + "…"
     time_shown = f"{arrival.at.astimezone():%H:%M:%S}"
     click.echo(
         f"{click.style(time_shown, dim=True)}  {click.style(str(arrival.status), bold=True)}  "
         f"{click.style(verdict, fg='green' if good else 'red')}  {click.style(what, fg='cyan')}  "
-        f"{click.style(arrival.webhook_id, dim=True)}  {body}"
+        f"{click.style(safe(arrival.webhook_id), dim=True)}  {body}"
     )

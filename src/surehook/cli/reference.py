@@ -27,8 +27,9 @@ aligned text with times in UTC. `--json` prints one object, or one object per li
 the names of the [API](api.md).
 
 Commands that call the API (`publish`, `event`, `subscription`, `delivery`, `dead-letter`, `tail`)
-find it by `--url`, else `SUREHOOK_URL`, else the configuration's `api.listen`; the key by
-`--api-key`, else `SUREHOOK_API_KEY`, else the configuration's `api.admin_key` (only for the
+find it by the first of these: `--url`; `SUREHOOK_URL`; a `surehook dev` that runs here, unless
+`api.listen` or `api.admin_key` is configured; `api.listen`, by default `127.0.0.1:8080`. The key is
+that of `--api-key`, else `SUREHOOK_API_KEY`, else the configuration's `api.admin_key` (only for the
 configuration's own API, or one on this machine), else the key that `surehook dev` keeps (only for
 one on this machine). Others on a machine can see a key in its list of processes: prefer the
 variable. `surehook key` works on the database itself.

@@ -218,6 +218,14 @@ class DataDirectory:
         raise EmbeddedServerError(f"The path {self.path} is too long.", "Name a shorter one.")
 
 
+def in_use(path: Path, holder: Holder | None) -> EmbeddedServerError:
+    """What whoever comes second is told."""
+    return EmbeddedServerError(
+        f"The data directory {path} is in use by {holder or 'somebody'}.",
+        "Stop that one first, or name another directory with --data-dir.",
+    )
+
+
 def answers(server: Running) -> bool:
     """Whether a PostgreSQL really serves there (a process id alone proves nothing)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:

@@ -33,6 +33,7 @@ from surehook.embedded.directory import (
     DataDirectory,
     Holder,
     Running,
+    in_use,
     now_text,
     write_durably,
     write_record,
@@ -163,10 +164,7 @@ class Supervisor:
             holder = self._data.holder()
             going = holder is None or holder.stopping or not is_alive(holder.pid)
             if not going or time.monotonic() > deadline:
-                raise EmbeddedServerError(
-                    f"The data directory {self._data.path} is in use by {holder or 'somebody'}.",
-                    "Stop that one first, or name another directory with --data-dir.",
-                )
+                raise in_use(self._data.path, holder)
             self._pause(READY_CHECK_SECONDS)
             self._give_up_if_unwanted()
         self._lock = descriptor

@@ -1,4 +1,4 @@
-"""The log: one JSON line per fact, or one coloured line for a person at a terminal.
+"""The log: one JSON line per fact, or one line for a person, coloured at a terminal.
 
 Reads   facts       Writes  one stream
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ import msgspec
 from surehook.observe import Level, emit, listen
 
 _FLUSH_LINES = 1000
+_COLOUR = re.compile(rb"\x1b\[\d+m")
 _COLOURS = {Level.DEBUG: "2", Level.INFO: "32", Level.WARNING: "33", Level.ERROR: "31"}
 
 
@@ -28,8 +30,9 @@ class Log:
 
     def __init__(self, stream: BinaryIO, as_text: bool) -> None:
         self._stream = stream
+        as_read = _coloured_line if stream.isatty() else _text_line
         self._line: Callable[[str, Level, dict[str, object]], bytes] = (
-            _text_line if as_text else _json_line
+            as_read if as_text else _json_line
         )
         self._lines: list[bytes] = []
         self._scheduled = False
@@ -65,6 +68,10 @@ def _json_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
 
 
 def _text_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
+    return _COLOUR.sub(b"", _coloured_line(name, level, fields))
+
+
+def _coloured_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
     shown = " ".join(
         f"\x1b[2m{key}\x1b[0m={value}" for key, value in fields.items() if value is not None
     )
