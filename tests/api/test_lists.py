@@ -160,3 +160,12 @@ async def test_a_wrong_parameter_is_named(client: Client, path: str, field: str)
     reply = await client.get(path)
     assert (reply.status, reply.json()["field"]) == (422, field), reply.body
     assert reply.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_value_that_is_none_of_a_few_is_refused_with_those_that_are(client: Client) -> None:
+    listed = await client.get("/v1/deliveries?status=Faild")
+    permitted = "Pending, InProgress, PendingRetry, Completed, DeadLettered"
+    assert listed.json()["detail"] == f"Invalid enum value 'Faild': it is one of {permitted}."
+    made = await client.post("/v1/keys", {"name": "a", "scopes": ["read", "write"]})
+    assert made.json()["detail"].endswith("it is one of admin, ingest, operator, read.")
+    assert (made.status, made.json()["field"]) == (422, "scopes/1")

@@ -45,7 +45,8 @@ async def test_deliveries_are_listed_by_filter(command: Command, owner: Any) -> 
     ):
         found = (await command("delivery", "list", *filters, "--json")).lines()
         assert [one["id"] for one in found] == wanted
-    assert (await command("delivery", "list", "--status", "Lost")).code == 2
+    lost = await command("delivery", "list", "--status", "Faild")
+    assert lost.code == 2 and f"it is one of {', '.join(SagaStatus)}." in lost.err
 
 
 # ── Dead letters ──────────────────────────────────────────────────────────────────────────────
@@ -104,9 +105,25 @@ async def test_requeue_by_filter_asks_first_and_can_only_tell(command: Command, 
 
 
 async def test_requeue_without_saying_which_is_wrong_use(command: Command) -> None:
-    for arguments in ([], ["1", "--all"], ["1", "--dry-run"], ["--all", "--limit", "10001"]):
+    for arguments in (
+        [],
+        ["1", "--all"],
+        ["1", "--dry-run"],
+        ["--all", "--limit", "10001"],
+        ["--all", "--tenant", "acme"],
+    ):
         done = await command("dead-letter", "requeue", *arguments)
         assert (done.code, done.out) == (2, "")
+
+
+async def test_an_error_code_that_does_not_exist_is_wrong_use_and_the_nearest_is_named(
+    command: Command,
+) -> None:
+    for which in ("list", "requeue"):
+        done = await command("dead-letter", which, "--error-code", "HTTP_500")
+        assert (done.code, done.out) == (2, "")
+        assert "TIMEOUT, DNS_FAILED," in done.err and "Did you mean HTTP_5XX?" in done.err
+        assert (await command("dead-letter", which, "--error-code", "gone")).code == 0
 
 
 # ── tail ──────────────────────────────────────────────────────────────────────────────────────

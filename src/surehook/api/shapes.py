@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from surehook.api.problems import ProblemBody
+from surehook.delivery.outcome import ErrorCode
 from surehook.states import JobStatus, SagaStatus
 
 Item = TypeVar("Item")
@@ -62,9 +63,6 @@ Payload = Annotated[
         description="Any JSON; stored and delivered byte for byte as received",
         extra_json_schema={"examples": [{"order": 4711, "total": "12.50"}]},
     ),
-]
-ErrorName = Annotated[
-    str, Meta(max_length=100, examples=["HTTP_5XX"], extra_json_schema=_PRINTABLE)
 ]
 ScopeName = Literal["ingest", "read", "operator", "admin"]
 
@@ -376,7 +374,7 @@ class DeadLettersQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
     subscription_id: Id | None = None
     event_type: EventType | None = None
-    error_code: ErrorName | None = None
+    error_code: ErrorCode | None = None
     failed_from: Moment | None = None
     failed_until: Moment | None = None
     requeued: bool | None = None
@@ -405,14 +403,15 @@ class RequeuedOne(Struct, frozen=True):
 
 
 class RequeueBody(Request, frozen=True):
-    """Which dead letters; nothing = all that were not requeued yet."""
+    """Which dead letters of those that were not requeued yet: at least one filter, or `all`."""
 
     tenant: Tenant | None = None
     subscription_id: Id | None = None
     event_type: EventType | None = None
-    error_code: ErrorName | None = None
+    error_code: ErrorCode | None = None
     failed_from: Moment | None = None
     failed_until: Moment | None = None
+    all: Annotated[bool, Meta(description="All of them, without a filter")] = False
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
     dry_run: bool = False
 

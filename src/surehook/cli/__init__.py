@@ -16,7 +16,7 @@ import click
 from surehook import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from click.shell_completion import CompletionItem
 
@@ -60,6 +60,15 @@ class Invocation:
         from surehook.config import load
 
         return load(self.config_file, flags=flags)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The known word that is most like the given one, as a question; nothing if none is."""
+    from difflib import get_close_matches
+
+    by_lower = {word.lower(): word for word in known}
+    found = get_close_matches(given.lower(), by_lower, n=1)
+    return f"Did you mean {by_lower[found[0]]}?" if found else ""
 
 
 class InOrder(click.Group):

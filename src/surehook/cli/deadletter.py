@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, id_option, number, time_option
+from surehook.cli.arguments import OneOf, id_argument, id_option, number, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.output import (
     as_json_option,
@@ -28,6 +28,7 @@ from surehook.cli.output import (
     table,
     write_json,
 )
+from surehook.delivery.outcome import ErrorCode
 from surehook.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         id_option("--subscription-id", "subscription"),
         click.option("--event-type", help="Only events of this type."),
-        click.option("--error-code", metavar="CODE", help="Only with this last error."),
+        click.option(
+            "--error-code",
+            type=OneOf("error code", ErrorCode),
+            metavar="CODE",
+            help="Only with this last error; docs/reference/errors.md lists them.",
+        ),
         click.option("--tenant", help="Only of this tenant."),
         time_option("--failed-from", "Failed then or later; 1h: an hour ago."),
         time_option("--failed-until", "Failed before."),
@@ -144,6 +150,10 @@ def requeue(
         return
     if not wanted and not everything:
         raise UsageError("Which dead letters?", "Name their IDs, give a filter, or --all.")
+    if wanted and everything:
+        raise UsageError("--all and a filter exclude each other.", "Give one of them.")
+    if everything:
+        wanted["all"] = True
     if limit is not None:
         wanted["limit"] = limit
     with api.client(MANY_SECONDS) as client:

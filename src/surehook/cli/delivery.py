@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, id_option, time_option
+from surehook.cli.arguments import OneOf, id_argument, id_option, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.output import (
     as_json_option,
@@ -38,7 +38,7 @@ def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--status",
-            type=click.Choice([one.value for one in SagaStatus], case_sensitive=False),
+            type=OneOf("status", SagaStatus),
             metavar="STATUS",
             help=f"Only in this state: {', '.join(SagaStatus)}.",
         ),
