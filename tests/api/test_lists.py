@@ -88,11 +88,14 @@ async def test_deliveries_are_filtered(client: Client, owner: Any, buckets: int)
 
 async def test_a_delivery_is_shown_with_its_attempts(client: Client, owner: Any) -> None:
     saga_id = await a_saga(owner, status=SagaStatus.DEAD_LETTERED)
+    assert (await client.get(f"/v1/deliveries/{saga_id}")).json()["dead_letter_id"] is None
+    letter = await a_dead_letter(owner, saga_id=saga_id)
     shown = (await client.get(f"/v1/deliveries/{saga_id}")).json()
     (attempt,) = shown["attempts"]
     assert (shown["status"], shown["final_error_code"]) == ("DeadLettered", "HTTP_5XX")
     assert (attempt["status"], attempt["response_status"]) == ("Failed", 500)
     assert (attempt["error_code"], attempt["worker_id"]) == ("HTTP_5XX", "worker-1")
+    assert shown["dead_letter_id"] == letter
     assert (await client.get("/v1/deliveries/999999")).status == 404
 
 

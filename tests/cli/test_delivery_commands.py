@@ -12,11 +12,16 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from support.commands import Command
-from support.rows import a_dead_letter, a_job, a_saga, a_subscription, move_saga
+from support.pipeline import ALL
+from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event, move_saga
+from support.waiting import until
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
 from surehook.client.calls import Call
 from surehook.client.results import Delivery, DeliveryWithAttempts, Page
+from surehook.delivery.outcome import ErrorCode
 from surehook.states import SagaStatus
 
 
@@ -24,11 +29,32 @@ async def test_a_delivery_is_shown_with_its_attempts(command: Command, owner: An
     saga = await a_saga(owner, status=SagaStatus.PENDING_RETRY)
     done = await command("delivery", "show", str(saga))
     assert done.code == 0 and done.facts()["status"] == "PendingRetry"
-    heading, attempt = done.out.splitlines()[-2:]
+    table = done.out.partition("\nAttempts\n")[2]
+    heading, attempt = table.splitlines()[:2]
     assert heading.split()[:4] == ["NO", "STATUS", "BEGAN", "TOOK_MS"]
     assert attempt.split()[:2] == ["1", "Failed"]
     shown = (await command("delivery", "show", str(saga), "--json")).json()
     assert [one["status"] for one in shown["attempts"]] == ["Failed"]
+
+
+@pytest.mark.parametrize("components", [ALL], ids=["all"])
+async def test_a_failed_delivery_says_why_and_what_to_do(command: Command, owner: Any) -> None:
+    nobody = "https://127.0.0.1:1/hook"
+    await a_subscription(owner, callback_url=nobody, max_attempts=1)
+    await an_event(owner)
+    letter = await until(lambda: owner.fetchval("SELECT max(id) FROM dead_letters"))
+    saga = await owner.fetchval("SELECT id FROM webhook_delivery_sagas")
+    shown = await command("delivery", "show", str(saga))
+    assert shown.facts()["dead_letter"] == f"{letter}: surehook dead-letter requeue {letter}"
+    assert shown.facts()["last_error"] == "CONNECT_FAILED"
+    also = await command("dead-letter", "show", str(letter))
+    assert (also.facts()["delivery_id"], also.facts()["last_error"]) == (
+        str(saga),
+        "CONNECT_FAILED",
+    )
+    for done in (shown, also):
+        assert "attempt 1 failed  127.0.0.1: Connection refused\n" in done.out
+        assert done.facts()["CONNECT_FAILED"] == ErrorCode.CONNECT_FAILED.advice
 
 
 async def test_deliveries_are_listed_by_filter(command: Command, owner: Any) -> None:

@@ -353,12 +353,16 @@ class Attempt(Struct, frozen=True):
     response_status: int | None
     error_code: str | None
     retry_after: int | None
-    response_excerpt: str | None
+    response_excerpt: Annotated[
+        str | None,
+        Meta(description="What the endpoint answered or, without an answer, what went wrong"),
+    ]
     worker_id: str | None
     lease_resets: int
 
 
 class DeliveryWithAttempts(Delivery, frozen=True):
+    dead_letter_id: Annotated[Id | None, Meta(description="The dead letter that it became")]
     attempts: list[Attempt]
 
 

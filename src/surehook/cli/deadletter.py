@@ -14,6 +14,7 @@ import click
 from surehook.cli import InOrder
 from surehook.cli.arguments import OneOf, id_argument, id_option, number, time_option
 from surehook.cli.connection import Api, through_api
+from surehook.cli.delivery import explain
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -100,11 +101,22 @@ def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> No
 def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
     with api.client() as client:
         found = client.dead_letters.get(dead_letter_id)
-    if as_json:
-        write_json(found)
-        return
-    names = ("id", "final_error_code", "event_id", "subscription_id", "saga_id", "failed_at")
-    facts((name, getattr(found, name)) for name in (*names, "requeued_as"))
+        if as_json:
+            write_json(found)
+            return
+        attempts = client.deliveries.get(found.saga_id).attempts
+    facts(
+        [
+            ("id", found.id),
+            ("last_error", found.final_error_code),
+            ("event_id", found.event_id),
+            ("subscription_id", found.subscription_id),
+            ("delivery_id", found.saga_id),
+            ("failed_at", found.failed_at),
+            ("requeued_as", found.requeued_as),
+        ]
+    )
+    explain(list(enumerate(attempts, 1))[-1:])
     heading("Payload")
     payload(bytes(found.payload))
 

@@ -84,11 +84,13 @@ class Attempt(Result, frozen=True, kw_only=True):
     error_code: str | None = None
     retry_after: float | None = None
     response_excerpt: str | None = None
+    """What the endpoint answered or, without an answer, what went wrong."""
     worker_id: str | None = None
     lease_resets: int = 0
 
 
 class DeliveryWithAttempts(Delivery, frozen=True, kw_only=True):
+    dead_letter_id: int | None = None
     attempts: list[Attempt] = []
 
 
