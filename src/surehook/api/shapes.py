@@ -304,6 +304,12 @@ class TestBody(Request, frozen=True):
 class TestResult(Struct, frozen=True):
     """What one guarded POST came to; it is no event and no delivery."""
 
+    callback_url: Annotated[
+        str, Meta(description="What was tested: `pending_callback_url`, where there is one")
+    ]
+    sent: Annotated[
+        bool, Meta(description="False: nothing was sent, the endpoint cannot have seen it")
+    ]
     delivered: bool
     response_status: int | None
     error_code: str | None

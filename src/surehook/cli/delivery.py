@@ -118,13 +118,17 @@ def explain(attempts: Iterable[tuple[int, Attempt]]) -> None:
 
 def advise(codes: Iterable[str]) -> None:
     """What to do about each of these errors, in the words of the one list."""
-    from surehook.delivery.outcome import ErrorCode
-
-    known = {code.value: code.advice for code in ErrorCode}
-    advice = [(code, known[code]) for code in codes if code in known]
+    advice = [(code, advice_on(code)) for code in codes if advice_on(code)]
     if advice:
         heading("What to do")
         facts(advice)
+
+
+def advice_on(code: str | None) -> str:
+    """Nothing for a code that only a newer API knows."""
+    from surehook.delivery.outcome import ErrorCode
+
+    return next((known.advice for known in ErrorCode if known == code), "")
 
 
 def _facts(found: DeliveryWithAttempts) -> list[tuple[str, object]]:

@@ -161,6 +161,10 @@ class TestResult(Result, frozen=True, kw_only=True):
 
     __test__ = False  # no test class, whatever pytest thinks
 
+    callback_url: str = ""
+    """What was tested: the pending URL, where there is one."""
+    sent: bool = True
+    """False: nothing was sent, the endpoint cannot have seen it."""
     delivered: bool
     response_status: int | None = None
     error_code: str | None = None
