@@ -71,14 +71,28 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"Did you mean {by_lower[found[0]]}?" if found else ""
 
 
-class InOrder(click.Group):
+class Suggesting(click.Group):
+    """Answers a command that does not exist with the one that was probably meant."""
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        known = self.list_commands(context)
+        if name in known or name.startswith("-") or context.resilient_parsing:
+            return super().resolve_command(context, arguments)
+        said = [f"No such command {name!r}.", did_you_mean(name, known)]
+        raise click.UsageError(" ".join(filter(None, said)), context)
+
+
+class InOrder(Suggesting):
     """Lists its commands as they were written down, not by the alphabet."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return list(self.commands)
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Suggesting):
     """Knows its commands' names and summaries without importing them."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
