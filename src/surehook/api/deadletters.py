@@ -153,7 +153,7 @@ ROUTES = (
         "/v1/dead-letters/requeue",
         requeue_many,
         Scope.OPERATOR,
-        "Deliver many dead letters anew, oldest first",
+        "Deliver many dead letters anew, oldest first: by filter, or all",
         {200: RequeueAnswer},
         "dead letters",
         body=RequeueBody,
