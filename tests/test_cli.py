@@ -69,6 +69,18 @@ def test_every_command_has_help_of_its_own(name: str) -> None:
     assert done.returncode == 0 and f"Usage: surehook {name}" in done.stdout
 
 
+def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
+    for words, meant in (
+        (["pubish"], "publish"),
+        (["dead-leter"], "dead-letter"),
+        (["dead-letter", "reqeue"], "requeue"),
+    ):
+        done = surehook(*words, env=environment())
+        said = f"No such command {words[-1]!r}. Did you mean {meant}?"
+        assert done.returncode == 2 and said in done.stderr
+    assert "Did you mean" not in surehook("xyzzy", env=environment()).stderr
+
+
 def test_the_version_is_the_package_s() -> None:
     done = surehook("--version", env=environment())
     assert (done.returncode, done.stdout) == (0, f"surehook {__version__}\n")

@@ -133,8 +133,10 @@ def networks(value: object) -> tuple[str, ...]:
     for item in items:
         try:
             ip_network(str(item))
-        except ValueError:
-            raise ValueError(f"networks such as 10.0.0.0/8; {item!r} is none") from None
+        except ValueError as wrong:
+            # The whole list is shown behind this; of several it has to say which.
+            which = f" (look at {item!r}: {wrong})" if len(items) > 1 else ""
+            raise ValueError(f"networks such as 10.0.0.0/8{which}") from None
     return tuple(str(item) for item in items)
 
 

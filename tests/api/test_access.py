@@ -115,7 +115,7 @@ async def test_a_key_of_another_tenant_finds_nothing(
                 assert (reply.status, shows_nothing(reply)) == (200, True)
     assert (await stranger.get("/metrics")).status == 403
     assert await everything(owner) == before
-    requeue = await stranger.post("/v1/dead-letters/requeue", {})
+    requeue = await stranger.post("/v1/dead-letters/requeue", {"all": True})
     assert requeue.json() == {"count": 0, "dead_letter_ids": [], "sagas": [], "skipped": []}
     for path, body in (
         ("/v1/dead-letters/requeue", {"tenant": "acme"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.api import NewKey
 from support.http import Client
 from support.rows import a_dead_letter, a_saga, a_subscription
 from surehook.states import SagaStatus
@@ -37,7 +38,7 @@ async def test_requeuing_to_an_inactive_subscription_is_a_conflict(
     letter = await a_dead_letter(owner, saga_id=saga_id)
     reply = await client.post(f"/v1/dead-letters/{letter}/requeue")
     assert (reply.status, reply.json()["type"]) == (409, "/problems/conflict")
-    many = (await client.post("/v1/dead-letters/requeue", {})).json()
+    many = (await client.post("/v1/dead-letters/requeue", {"all": True})).json()
     assert (many["count"], many["skipped"]) == (0, [letter])
     assert (await client.post("/v1/dead-letters/999999/requeue")).status == 404
 
@@ -59,3 +60,33 @@ async def test_many_are_requeued_by_filter_after_a_dry_run(client: Client, owner
     assert (done["count"], done["dead_letter_ids"]) == (2, letters[:2])
     rest = (await client.post("/v1/dead-letters/requeue", wanted)).json()
     assert [pair["dead_letter_id"] for pair in rest["sagas"]] == letters[2:]
+
+
+async def test_a_requeue_that_names_nothing_requeues_nothing(
+    client: Client, new_key: NewKey, owner: Any
+) -> None:
+    letter = await a_dead_letter(owner)
+    of_a_tenant = client.with_key(await new_key("operator", tenant=""))
+    for asking in (client, of_a_tenant):
+        for body in (None, {}, {"limit": 10}, {"dry_run": True}, {"all": False}):
+            reply = await asking.post("/v1/dead-letters/requeue", body)
+            assert (reply.status, reply.json()["field"]) == (422, "body")
+            assert (
+                'error_code, failed_from, failed_until, or "all": true.' in reply.json()["detail"]
+            )
+    assert await owner.fetchval("SELECT count(*) FROM webhook_delivery_sagas") == 1
+    both = await client.post("/v1/dead-letters/requeue", {"all": True, "subscription_id": 1})
+    assert (both.status, both.json()["field"]) == (422, "all")
+    everything = await client.post("/v1/dead-letters/requeue", {"all": True})
+    assert everything.json()["dead_letter_ids"] == [letter]
+
+
+async def test_an_error_code_that_does_not_exist_is_refused_with_those_that_do(
+    client: Client,
+) -> None:
+    for reply in (
+        await client.get("/v1/dead-letters?error_code=HTTP_500"),
+        await client.post("/v1/dead-letters/requeue", {"error_code": "HTTP_500"}),
+    ):
+        assert (reply.status, reply.json()["field"]) == (422, "error_code")
+        assert "one of TIMEOUT, DNS_FAILED," in reply.json()["detail"]

@@ -88,11 +88,14 @@ async def test_deliveries_are_filtered(client: Client, owner: Any, buckets: int)
 
 async def test_a_delivery_is_shown_with_its_attempts(client: Client, owner: Any) -> None:
     saga_id = await a_saga(owner, status=SagaStatus.DEAD_LETTERED)
+    assert (await client.get(f"/v1/deliveries/{saga_id}")).json()["dead_letter_id"] is None
+    letter = await a_dead_letter(owner, saga_id=saga_id)
     shown = (await client.get(f"/v1/deliveries/{saga_id}")).json()
     (attempt,) = shown["attempts"]
     assert (shown["status"], shown["final_error_code"]) == ("DeadLettered", "HTTP_5XX")
     assert (attempt["status"], attempt["response_status"]) == ("Failed", 500)
     assert (attempt["error_code"], attempt["worker_id"]) == ("HTTP_5XX", "worker-1")
+    assert shown["dead_letter_id"] == letter
     assert (await client.get("/v1/deliveries/999999")).status == 404
 
 
@@ -160,3 +163,12 @@ async def test_a_wrong_parameter_is_named(client: Client, path: str, field: str)
     reply = await client.get(path)
     assert (reply.status, reply.json()["field"]) == (422, field), reply.body
     assert reply.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_value_that_is_none_of_a_few_is_refused_with_those_that_are(client: Client) -> None:
+    listed = await client.get("/v1/deliveries?status=Faild")
+    permitted = "Pending, InProgress, PendingRetry, Completed, DeadLettered"
+    assert listed.json()["detail"] == f"Invalid enum value 'Faild': it is one of {permitted}."
+    made = await client.post("/v1/keys", {"name": "a", "scopes": ["read", "write"]})
+    assert made.json()["detail"].endswith("it is one of admin, ingest, operator, read.")
+    assert (made.status, made.json()["field"]) == (422, "scopes/1")

@@ -119,6 +119,7 @@ async def test_a_test_event_is_sent_signed_and_its_answer_shown(
     path = f"/v1/subscriptions/{made['id']}/test"
     sent = (await client.post(path, b'{"payload": {"hello" : 1.0}}')).json()
     assert (sent["delivered"], sent["response_status"]) == (True, 204)
+    assert (sent["callback_url"], sent["sent"]) == (receiver.url + "/hook", True)
     assert sent["milliseconds"] > 0
     request = receiver.requests[0]
     assert (request.body, request.headers["x-token"]) == (b'{"hello" : 1.0}', "abc")

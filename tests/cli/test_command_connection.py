@@ -108,10 +108,18 @@ def test_the_client_s_variables_do_not_disturb_other_commands() -> None:
     assert done.code == 0 and "sesame" not in done.out + done.err
 
 
+@pytest.mark.parametrize("key", ["shk_x", ""])
 @pytest.mark.parametrize("url", ["ftp://h", "surehook.example", "http://u:p@h"])
-def test_an_address_that_is_none_is_exit_2(url: str) -> None:
-    done = run_command(("event", "list"), {"SUREHOOK_URL": url, "SUREHOOK_API_KEY": "shk_x"})
-    assert done.code == 2 and "Url must look like" in done.err
+def test_an_address_that_is_none_is_exit_2_with_or_without_a_key(url: str, key: str) -> None:
+    done = run_command(("event", "list"), {"SUREHOOK_URL": url, "SUREHOOK_API_KEY": key})
+    assert done.code == 2
+    assert "The API's address (SUREHOOK_URL) must look like https://" in done.err
+
+
+async def test_https_to_an_api_that_speaks_http_says_to_try_that(command: Command) -> None:
+    plain = command.env["SUREHOOK_URL"]
+    done = await command("event", "list", "--url", plain.replace("http:", "https:"))
+    assert done.code == 3 and f"If not, try {plain} (--url)." in done.err
 
 
 async def test_another_program_at_the_address_is_exit_3() -> None:
@@ -215,4 +223,4 @@ def test_the_shell_is_told_commands_and_options() -> None:
     assert completed("surehook de", 1) == ["dev", "delivery", "dead-letter"]
     assert "requeue" in completed("surehook dead-letter re", 2)
     assert completed("surehook delivery list --st", 3) == ["--status"]
-    assert "completed" in completed("surehook delivery list --status C", 4)
+    assert "Completed" in completed("surehook delivery list --status c", 4)

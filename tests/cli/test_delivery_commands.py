@@ -12,11 +12,16 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from support.commands import Command
-from support.rows import a_dead_letter, a_job, a_saga, a_subscription, move_saga
+from support.pipeline import ALL
+from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event, move_saga
+from support.waiting import until
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
 from surehook.client.calls import Call
 from surehook.client.results import Delivery, DeliveryWithAttempts, Page
+from surehook.delivery.outcome import ErrorCode
 from surehook.states import SagaStatus
 
 
@@ -24,11 +29,32 @@ async def test_a_delivery_is_shown_with_its_attempts(command: Command, owner: An
     saga = await a_saga(owner, status=SagaStatus.PENDING_RETRY)
     done = await command("delivery", "show", str(saga))
     assert done.code == 0 and done.facts()["status"] == "PendingRetry"
-    heading, attempt = done.out.splitlines()[-2:]
+    table = done.out.partition("\nAttempts\n")[2]
+    heading, attempt = table.splitlines()[:2]
     assert heading.split()[:4] == ["NO", "STATUS", "BEGAN", "TOOK_MS"]
     assert attempt.split()[:2] == ["1", "Failed"]
     shown = (await command("delivery", "show", str(saga), "--json")).json()
     assert [one["status"] for one in shown["attempts"]] == ["Failed"]
+
+
+@pytest.mark.parametrize("components", [ALL], ids=["all"])
+async def test_a_failed_delivery_says_why_and_what_to_do(command: Command, owner: Any) -> None:
+    nobody = "https://127.0.0.1:1/hook"
+    await a_subscription(owner, callback_url=nobody, max_attempts=1)
+    await an_event(owner)
+    letter = await until(lambda: owner.fetchval("SELECT max(id) FROM dead_letters"))
+    saga = await owner.fetchval("SELECT id FROM webhook_delivery_sagas")
+    shown = await command("delivery", "show", str(saga))
+    assert shown.facts()["dead_letter"] == f"{letter}: surehook dead-letter requeue {letter}"
+    assert shown.facts()["last_error"] == "CONNECT_FAILED"
+    also = await command("dead-letter", "show", str(letter))
+    assert (also.facts()["delivery_id"], also.facts()["last_error"]) == (
+        str(saga),
+        "CONNECT_FAILED",
+    )
+    for done in (shown, also):
+        assert "attempt 1 failed  127.0.0.1: Connection refused\n" in done.out
+        assert done.facts()["CONNECT_FAILED"] == ErrorCode.CONNECT_FAILED.advice
 
 
 async def test_deliveries_are_listed_by_filter(command: Command, owner: Any) -> None:
@@ -45,7 +71,8 @@ async def test_deliveries_are_listed_by_filter(command: Command, owner: Any) -> 
     ):
         found = (await command("delivery", "list", *filters, "--json")).lines()
         assert [one["id"] for one in found] == wanted
-    assert (await command("delivery", "list", "--status", "Lost")).code == 2
+    lost = await command("delivery", "list", "--status", "Faild")
+    assert lost.code == 2 and f"it is one of {', '.join(SagaStatus)}." in lost.err
 
 
 # ── Dead letters ──────────────────────────────────────────────────────────────────────────────
@@ -104,9 +131,25 @@ async def test_requeue_by_filter_asks_first_and_can_only_tell(command: Command, 
 
 
 async def test_requeue_without_saying_which_is_wrong_use(command: Command) -> None:
-    for arguments in ([], ["1", "--all"], ["1", "--dry-run"], ["--all", "--limit", "10001"]):
+    for arguments in (
+        [],
+        ["1", "--all"],
+        ["1", "--dry-run"],
+        ["--all", "--limit", "10001"],
+        ["--all", "--tenant", "acme"],
+    ):
         done = await command("dead-letter", "requeue", *arguments)
         assert (done.code, done.out) == (2, "")
+
+
+async def test_an_error_code_that_does_not_exist_is_wrong_use_and_the_nearest_is_named(
+    command: Command,
+) -> None:
+    for which in ("list", "requeue"):
+        done = await command("dead-letter", which, "--error-code", "HTTP_500")
+        assert (done.code, done.out) == (2, "")
+        assert "TIMEOUT, DNS_FAILED," in done.err and "Did you mean HTTP_5XX?" in done.err
+        assert (await command("dead-letter", which, "--error-code", "gone")).code == 0
 
 
 # ── tail ──────────────────────────────────────────────────────────────────────────────────────

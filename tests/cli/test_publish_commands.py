@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.commands import Command, run_command
-from support.rows import a_saga, an_event
+from support.rows import a_saga, a_subscription, an_event
 
 ODD = '{"b":  1, "a": 1.50,\t"ü": "\\u00fc", "a": 2}'
 
@@ -31,6 +31,7 @@ async def test_a_payload_is_kept_byte_for_byte_however_it_is_given(
         "standard input": ["-"],
         "file dash": ["--file", "-"],
     }[way]
+    await a_subscription(owner)
     done = await command("publish", "order.paid", *given, stdin=ODD.encode())
     assert (done.code, done.err) == (0, ""), done.err
     row = await owner.fetchrow("SELECT id, payload, tenant FROM events")
@@ -49,12 +50,29 @@ async def test_json_has_the_api_s_words_and_a_repetition_is_a_duplicate(command:
     assert other.code == 1 and other.err.startswith("surehook: 409 ")
 
 
+async def test_publishing_what_nobody_is_subscribed_to_says_so(
+    command: Command, owner: Any
+) -> None:
+    await a_subscription(owner, tenant="acme")
+    await a_subscription(owner, event_type="order.lost", active=False)
+    await a_subscription(owner, event_type="order.lost", verified=False)
+    for arguments, told in (
+        (["order.paid", "{}"], True),
+        (["order.paid", "{}", "--tenant", "acme"], False),
+        (["order.lost", "{}"], True),
+        (["order.lost", "{}", "--json"], False),
+    ):
+        done = await command("publish", *arguments)
+        said = f"No active and verified subscription has {arguments[0]} now: nobody gets it.\n"
+        assert (done.code, done.err) == (0, said if told else ""), arguments
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["order.paid", "{"], "not JSON"),
         (["order.paid", "NaN"], "not JSON"),
-        (["order paid", "{}"], "Event_type must be"),
+        (["order paid", "{}"], "surehook: event_type must be"),
         (["order.paid"], "needs a type and a payload"),
         ([], "needs a type and a payload"),
         (["order.paid", "{}", "-f", "-"], "two payloads"),

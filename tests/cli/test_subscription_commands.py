@@ -13,6 +13,7 @@ from support.commands import Command
 from support.receiver import Answer, ReceivedRequest, Receiver
 from support.rows import a_subscription
 from surehook import receive
+from surehook.delivery.outcome import ErrorCode
 from surehook.delivery.signature import new_shared_secret
 
 with_verifier = pytest.mark.parametrize("components", [("verifier",)], ids=["verifier"])
@@ -147,6 +148,32 @@ async def test_an_endpoint_that_proves_itself_is_verified_while_one_waits(
         refused = await command("subscription", "test", bad, "--json")
         assert refused.code == 1 and "The endpoint did not take it" in refused.err
         assert (refused.json()["delivered"], refused.json()["response_status"]) == (False, 410)
+
+
+@with_verifier
+async def test_a_staged_url_is_named_where_it_is_tested_or_fails_to_prove_itself(
+    command: Command, owner: Any
+) -> None:
+    async with Receiver() as receiver:
+        receiver.script("/new", Answer(status=410), Answer(status=204))
+        number = str(await a_subscription(owner, callback_url=URL, secret=SECRET))
+        new = f"{receiver.url}/new"
+        assert (await command("subscription", "update", number, "--callback-url", new)).code == 0
+        failed = await command("subscription", "verify", number, "--wait", "20")
+        assert failed.code == 1 and f"The new URL {new} is not verified yet: " in failed.err
+        assert f"The old one is still used: {URL}" in failed.err
+        tested = await command("subscription", "test", number)
+        assert tested.code == 0 and tested.facts()["callback_url"] == new
+
+
+async def test_a_test_that_could_not_be_sent_says_so_and_why(command: Command, owner: Any) -> None:
+    number = await a_subscription(owner, callback_url="https://127.0.0.1:1/hook")
+    refused = await command("subscription", "test", str(number))
+    assert refused.code == 1 and "Nothing was sent: CONNECT_FAILED, 127.0.0.1: " in refused.err
+    assert ErrorCode.CONNECT_FAILED.advice in refused.err
+    await owner.execute("UPDATE subscription_secrets SET sealed = 'nonsense'")
+    unsealed = await command("subscription", "test", str(number))
+    assert unsealed.code == 1 and "Nothing was sent: SECRET_UNAVAILABLE, " in unsealed.err
 
 
 async def test_without_waiting_a_challenge_is_only_announced(command: Command, owner: Any) -> None:

@@ -297,7 +297,7 @@ ONCE_ONLY = [
     ("subscriptions.test", (1,), {}),
     ("subscriptions.confirm", (1, "7QXM-2KPA-9DTR"), {}),
     ("subscriptions.rotate_secret", (1,), {}),
-    ("dead_letters.requeue_many", (), {"limit": 10}),
+    ("dead_letters.requeue_many", (), {"all": True, "limit": 10}),
     ("keys.create", ("ci", ["ingest"]), {}),
 ]
 

@@ -26,6 +26,7 @@ from support.rows import a_job, a_saga, a_secret, a_subscription, an_event
 from support.servers import ENCRYPTION_KEY, Server
 from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery.outcome import EXCERPT_CHARACTERS
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.errors import ConfigError, DatabaseUnreachable
 from surehook.pipeline import worker as worker_module
@@ -530,6 +531,20 @@ async def test_a_failure_is_written_with_all_that_the_endpoint_said(
         job_id,
     )
     assert tuple(row) == ("Failed", 429, "HTTP_4XX", 17, "slow down: 'é' 慢 😀", "w", True)
+
+
+async def test_without_an_answer_the_reason_is_kept(owner: Any, worker: Make) -> None:
+    (job_id,) = await jobs_for(owner, 1)
+    said = "127.0.0.1: Connection\x1b[31m\x00\nrefused é 慢 😀 " + "x" * 400
+    outcome = Outcome(None, ErrorCode.CONNECT_FAILED, detail=said, sent=False)
+    each = await worker(FakeSender(lambda _: outcome))
+    await each.step()
+    await each.drain()
+    excerpt = await owner.fetchval(
+        "SELECT response_excerpt FROM webhook_delivery_jobs WHERE id = $1", job_id
+    )
+    assert excerpt.startswith("127.0.0.1: Connection·[31m· refused é 慢 😀 xxx")
+    assert len(excerpt) == EXCERPT_CHARACTERS
 
 
 async def test_results_are_hinted_with_their_sagas(owner: Any, worker: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -403,3 +404,13 @@ def test_every_commented_line_of_the_default_file_is_right_once_uncommented(tmp_
 def test_a_duration_is_written_as_one_would_in_the_file(seconds: float, words: str) -> None:
     assert config.in_words(seconds) == words
     assert config.duration(0.001, 1e9)(words) == seconds
+
+
+def test_a_network_that_is_none_is_named_once() -> None:
+    for given, said in (
+        ("foo", "networks such as 10.0.0.0/8, not 'foo' (SUREHOOK_ALLOW_NETWORKS)."),
+        ("10.0.0.0/8 foo", "networks such as 10.0.0.0/8 (look at 'foo': "),
+    ):
+        with pytest.raises(ConfigError) as wrong:
+            load(environment={"SUREHOOK_CONFIG": os.devnull, "SUREHOOK_ALLOW_NETWORKS": given})
+        assert f"delivery.allow_networks must be {said}" in str(wrong.value)

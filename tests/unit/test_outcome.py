@@ -109,6 +109,20 @@ def test_no_retry_after_value_breaks_the_parser(value: str) -> None:
     assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER_SECONDS
 
 
+def test_what_is_kept_is_the_answer_or_else_the_reason() -> None:
+    answered = Outcome(500, ErrorCode.HTTP_5XX, excerpt="out of order", detail="never mind")
+    assert answered.explanation == "out of order"
+    assert Outcome(None, ErrorCode.TIMEOUT, detail="no answer in time").explanation == (
+        "no answer in time"
+    )
+    assert Outcome(200, None).explanation is None
+
+
+def test_an_unforeseen_error_keeps_its_kind_alone() -> None:
+    failed = Outcome(None, ErrorCode.INTERNAL_ERROR, detail="ValueError: bad header whsec_abc")
+    assert failed.explanation == "ValueError"
+
+
 @pytest.mark.parametrize(
     ("body", "excerpt"),
     [

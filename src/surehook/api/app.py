@@ -201,15 +201,15 @@ def read_query(route: Route, text: bytes) -> Any:
     try:
         query = msgspec.convert(values, route.query, strict=False)
     except msgspec.ValidationError as wrong:
-        strict.refuse(str(wrong))
+        strict.refuse(str(wrong), route.query)
     _refuse_unstorable(query)
     return query
 
 
 def read_body(route: Route, body: bytes) -> Any:
     assert route.decoder is not None
-    if not body and not route.body_required:
-        body = b"{}"
+    # No body is one without fields: the answer then names what is missing.
+    body = body or b"{}"
     value = strict.decode(route.decoder, body)
     strict.refuse_any_repeated_key(body)
     _refuse_unstorable(value)

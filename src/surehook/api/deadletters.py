@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from surehook.api.pages import before_id, page_of, shaped
-from surehook.api.problems import CONFLICT, NOT_FOUND, Problem, not_found
+from surehook.api.problems import CONFLICT, NOT_FOUND, Problem, invalid, not_found
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
     DeadLetter,
@@ -28,6 +28,14 @@ from surehook.store.deadletters import Filter
 from surehook.store.observer import Found
 
 MANY_SECONDS = 60.0
+FILTERS = (
+    "tenant",
+    "subscription_id",
+    "event_type",
+    "error_code",
+    "failed_from",
+    "failed_until",
+)
 
 
 async def list_dead_letters(call: Call) -> Answer:
@@ -85,6 +93,7 @@ async def requeue_many(call: Call) -> Answer:
         body.failed_from,
         body.failed_until,
     )
+    _refuse_unclear(body)
     found = await call.api.requeue.matching(wanted, body.limit, body.dry_run)
     ids = [item.dead_letter_id if isinstance(item, Requeued) else item for item in found]
     answers = [item for item in found if isinstance(item, Requeued)]
@@ -96,6 +105,16 @@ async def requeue_many(call: Call) -> Answer:
     skipped: list[int] = [item.dead_letter_id for item in answers if item.saga_id is None]
     count = len(ids) if body.dry_run else len(sagas)
     return Answer(200, RequeueAnswer(count, ids, sagas, skipped))
+
+
+def _refuse_unclear(body: RequeueBody) -> None:
+    """A request that names nothing is a mistake, not a wish to send everything again."""
+    filters = ", ".join(FILTERS)
+    filtered = any(getattr(body, name) is not None for name in FILTERS)
+    if body.all and filtered:
+        raise invalid(f"all is for a requeue without a filter ({filters}).", "all")
+    if not body.all and not filtered:
+        raise invalid(f'Say which: at least one of {filters}, or "all": true.', "body")
 
 
 ROUTES = (
@@ -134,11 +153,10 @@ ROUTES = (
         "/v1/dead-letters/requeue",
         requeue_many,
         Scope.OPERATOR,
-        "Deliver many dead letters anew, oldest first",
+        "Deliver many dead letters anew, oldest first: by filter, or all",
         {200: RequeueAnswer},
         "dead letters",
         body=RequeueBody,
-        body_required=False,
         seconds=MANY_SECONDS,
         example={"subscription_id": 7, "dry_run": True},
     ),

@@ -58,8 +58,10 @@ async def get_delivery(call: Call) -> Answer:
         raise not_found("delivery", call.number)
     attempts = await call.api.observer.attempts(call.number, ATTEMPTS_SHOWN)
     shown = [shaped(Attempt, attempt) for attempt in attempts]
-    delivery = shaped(Delivery, row)
-    return Answer(200, extended(DeliveryWithAttempts, delivery, attempts=shown))
+    delivery = shaped(Delivery, row[:-1])
+    return Answer(
+        200, extended(DeliveryWithAttempts, delivery, dead_letter_id=row[-1], attempts=shown)
+    )
 
 
 ROUTES = (

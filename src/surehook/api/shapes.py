@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from surehook.api.problems import ProblemBody
+from surehook.delivery.outcome import ErrorCode
 from surehook.states import JobStatus, SagaStatus
 
 Item = TypeVar("Item")
@@ -62,9 +63,6 @@ Payload = Annotated[
         description="Any JSON; stored and delivered byte for byte as received",
         extra_json_schema={"examples": [{"order": 4711, "total": "12.50"}]},
     ),
-]
-ErrorName = Annotated[
-    str, Meta(max_length=100, examples=["HTTP_5XX"], extra_json_schema=_PRINTABLE)
 ]
 ScopeName = Literal["ingest", "read", "operator", "admin"]
 
@@ -306,6 +304,12 @@ class TestBody(Request, frozen=True):
 class TestResult(Struct, frozen=True):
     """What one guarded POST came to; it is no event and no delivery."""
 
+    callback_url: Annotated[
+        str, Meta(description="What was tested: `pending_callback_url`, where there is one")
+    ]
+    sent: Annotated[
+        bool, Meta(description="False: nothing was sent, the endpoint cannot have seen it")
+    ]
     delivered: bool
     response_status: int | None
     error_code: str | None
@@ -355,12 +359,16 @@ class Attempt(Struct, frozen=True):
     response_status: int | None
     error_code: str | None
     retry_after: int | None
-    response_excerpt: str | None
+    response_excerpt: Annotated[
+        str | None,
+        Meta(description="What the endpoint answered or, without an answer, what went wrong"),
+    ]
     worker_id: str | None
     lease_resets: int
 
 
 class DeliveryWithAttempts(Delivery, frozen=True):
+    dead_letter_id: Annotated[Id | None, Meta(description="The dead letter that it became")]
     attempts: list[Attempt]
 
 
@@ -376,7 +384,7 @@ class DeadLettersQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
     subscription_id: Id | None = None
     event_type: EventType | None = None
-    error_code: ErrorName | None = None
+    error_code: ErrorCode | None = None
     failed_from: Moment | None = None
     failed_until: Moment | None = None
     requeued: bool | None = None
@@ -405,14 +413,15 @@ class RequeuedOne(Struct, frozen=True):
 
 
 class RequeueBody(Request, frozen=True):
-    """Which dead letters; nothing = all that were not requeued yet."""
+    """Which dead letters of those that were not requeued yet: at least one filter, or `all`."""
 
     tenant: Tenant | None = None
     subscription_id: Id | None = None
     event_type: EventType | None = None
-    error_code: ErrorName | None = None
+    error_code: ErrorCode | None = None
     failed_from: Moment | None = None
     failed_until: Moment | None = None
+    all: Annotated[bool, Meta(description="All of them, without a filter")] = False
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
     dry_run: bool = False
 

@@ -15,6 +15,15 @@ import re
 from typing import NoReturn, TypeVar
 
 import msgspec
+from msgspec.inspect import (
+    EnumType,
+    ListType,
+    LiteralType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
 
 from surehook.api.problems import invalid
 
@@ -35,7 +44,7 @@ def decode(decoder: msgspec.json.Decoder[Shape], body: bytes, inside: str = "") 
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as wrong:
-        refuse(str(wrong), inside)
+        refuse(str(wrong), decoder.type, inside)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         reason = str(wrong) if isinstance(wrong, msgspec.DecodeError) else "It is not UTF-8."
         raise invalid(f"The body is not JSON as RFC 8259 defines it: {reason}", "body") from None
@@ -43,17 +52,42 @@ def decode(decoder: msgspec.json.Decoder[Shape], body: bytes, inside: str = "") 
         raise invalid(f"The body is nested deeper than {DEPTH_MAX} levels.", "body") from None
 
 
-def refuse(message: str, inside: str = "") -> NoReturn:
-    """Raise what msgspec says about a value, with the field's name taken out of it."""
+def refuse(message: str, shape: object, inside: str = "") -> NoReturn:
+    """Raise what msgspec says about a value of this shape, with the field's name taken out of it
+    and, where only some values are permitted, with these."""
     place = _AT.search(message)
     names = [inside] if inside else []
     if place:
-        names += [name for name in re.split(r"[.\[\]]+", place[1]) if name]
+        path = [name for name in re.split(r"[.\[\]]+", place[1]) if name]
+        names += path
         message = message[: place.start()]
+        if message.startswith("Invalid enum value"):
+            message += f": it is one of {', '.join(permitted(shape, path))}"
     missing = _MISSING.search(message) or _UNKNOWN.search(message)
     if missing:
         names.append(missing[1])
     raise invalid(f"{message}.", "/".join(names) or "body")
+
+
+def permitted(shape: object, path: list[str]) -> list[str]:
+    """The values that an enumeration in this place of a shape has, as they are to be written."""
+    kind = type_info(shape)
+    for name in path:
+        inner = next(one for one in _alternatives(kind) if isinstance(one, StructType | ListType))
+        if isinstance(inner, ListType):
+            kind = inner.item_type
+        else:
+            kind = next(field.type for field in inner.fields if field.encode_name == name)
+    for one in _alternatives(kind):
+        if isinstance(one, EnumType):
+            return [str(member.value) for member in one.cls]
+        if isinstance(one, LiteralType):
+            return [str(value) for value in one.values]
+    return []
+
+
+def _alternatives(kind: Type) -> tuple[Type, ...]:
+    return kind.types if isinstance(kind, UnionType) else (kind,)
 
 
 def payload_text(raw: bytes, field: str = "payload") -> str:

@@ -147,18 +147,19 @@ async def test_subscription(call: Call) -> Answer:
     payload = SAMPLE
     if not isinstance(body.payload, UnsetType):
         payload = strict.payload_text(bytes(body.payload))
-    outcome, milliseconds = await call.api.subscriptions.trial.send(
-        call.number, payload, call.key.tenant
-    )
+    tried = await call.api.subscriptions.trial.send(call.number, payload, call.key.tenant)
+    outcome = tried.outcome
     return Answer(
         200,
         TestResult(
+            tried.callback_url,
+            outcome.sent,
             outcome.delivered,
             outcome.response_status,
             outcome.error_code,
             outcome.detail,
             outcome.excerpt,
-            milliseconds,
+            tried.milliseconds,
         ),
     )
 

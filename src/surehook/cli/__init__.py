@@ -16,7 +16,7 @@ import click
 from surehook import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from click.shell_completion import CompletionItem
 
@@ -62,14 +62,37 @@ class Invocation:
         return load(self.config_file, flags=flags)
 
 
-class InOrder(click.Group):
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The known word that is most like the given one, as a question; nothing if none is."""
+    from difflib import get_close_matches
+
+    by_lower = {word.lower(): word for word in known}
+    found = get_close_matches(given.lower(), by_lower, n=1)
+    return f"Did you mean {by_lower[found[0]]}?" if found else ""
+
+
+class Suggesting(click.Group):
+    """Answers a command that does not exist with the one that was probably meant."""
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        known = self.list_commands(context)
+        if name in known or name.startswith("-") or context.resilient_parsing:
+            return super().resolve_command(context, arguments)
+        said = [f"No such command {name!r}.", did_you_mean(name, known)]
+        raise click.UsageError(" ".join(filter(None, said)), context)
+
+
+class InOrder(Suggesting):
     """Lists its commands as they were written down, not by the alphabet."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return list(self.commands)
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Suggesting):
     """Knows its commands' names and summaries without importing them."""
 
     def list_commands(self, _context: click.Context) -> list[str]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
+from surehook.cli import did_you_mean
 from surehook.config import duration
 from surehook.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 LONGEST_SECONDS = 100 * 365 * 86400
 INPUT_BYTES_MAX = 64 * 2**20
@@ -32,6 +36,32 @@ def moment(given: str) -> datetime:
             f"{text!r} is no time: 2026-11-15T20:55:01Z, or 1h for an hour ago."
         ) from None
     return found if found.tzinfo else found.astimezone()
+
+
+class OneOf(click.ParamType[str]):
+    """One of a closed list, in any case; what it is not is answered with what it can be."""
+
+    def __init__(self, name: str, values: Iterable[str]) -> None:
+        self.name = name
+        self.values = tuple(map(str, values))
+
+    def convert(
+        self, given: str, _parameter: click.Parameter | None, _context: click.Context | None
+    ) -> str:
+        for value in self.values:
+            if value.lower() == given.strip().lower():
+                return value
+        listed = f"{given[:40]!r} is no {self.name}: it is one of {', '.join(self.values)}."
+        advice = did_you_mean(given, self.values)
+        raise click.BadParameter(" ".join(filter(None, [listed, advice])))
+
+    def shell_complete(
+        self, _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        fitting = [v for v in self.values if v.lower().startswith(incomplete.lower())]
+        return [CompletionItem(value) for value in fitting]
 
 
 def time_option(name: str, meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -61,12 +61,25 @@ class Api:
         from surehook.client.blocking import Client
         from surehook.client.tries import Retry
 
+        self._check_url()
         url, key = self._found()
         retry = Retry(tries_max=tries, seconds_max=max(3 * CALL_SECONDS, seconds + GRACE_SECONDS))
         with wrong_use():
             client = Client(url.value, key.value, timeout=seconds, retry=retry)
         with client, _advised(url, key):
             yield client
+
+    def _check_url(self) -> None:
+        """First of all: for an address that is none, nobody has a key."""
+        from surehook.client.wire import parse_url
+
+        if self._url is None:
+            return
+        try:
+            parse_url(self._url.value)
+        except ValueError as wrong:
+            said = str(wrong).removeprefix("url ")
+            raise UsageError(f"The API's address ({self._url.source}) {said}.") from None
 
     def _found(self) -> tuple[Found, Found]:
         if self._url and self._key:  # no need to look at a configuration, whatever it is like
@@ -145,6 +158,9 @@ def _advised(url: Found, key: Found) -> Iterator[None]:
         again = _how_to_repeat(error.external_id)
         start = "" if again else " `surehook serve` and `surehook dev` start one."
         error.advice = f"Is the API running at {url.value} ({url.source})?{start}{again}"
+        if "[SSL" in error.message and "CERTIFICATE" not in error.message:
+            plain = url.value.replace("https://", "http://", 1)
+            error.advice = f"Does it speak TLS there? If not, try {plain} ({url.source}).{again}"
         raise
     except errors.NotUnderstood as error:
         error.advice = f"Is {url.value} ({url.source}) the address of surehook's API?"
@@ -177,7 +193,9 @@ def wrong_use() -> Iterator[None]:
         yield
     except ValueError as wrong:
         sentence = str(wrong).rstrip(".")
-        raise UsageError(f"{sentence[:1].upper()}{sentence[1:]}.") from None
+        if sentence.startswith(("a ", "the ")):  # else a field's name, which is written so
+            sentence = sentence[:1].upper() + sentence[1:]
+        raise UsageError(f"{sentence}.") from None
 
 
 # ── Options ───────────────────────────────────────────────────────────────────────────────────

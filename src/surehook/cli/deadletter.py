@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, id_option, number, time_option
+from surehook.cli.arguments import OneOf, id_argument, id_option, number, time_option
 from surehook.cli.connection import Api, through_api
+from surehook.cli.delivery import explain
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -28,6 +29,7 @@ from surehook.cli.output import (
     table,
     write_json,
 )
+from surehook.delivery.outcome import ErrorCode
 from surehook.errors import AnswerIsNo, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +53,12 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         id_option("--subscription-id", "subscription"),
         click.option("--event-type", help="Only events of this type."),
-        click.option("--error-code", metavar="CODE", help="Only with this last error."),
+        click.option(
+            "--error-code",
+            type=OneOf("error code", ErrorCode),
+            metavar="CODE",
+            help="Only with this last error; docs/reference/errors.md lists them.",
+        ),
         click.option("--tenant", help="Only of this tenant."),
         time_option("--failed-from", "Failed then or later; 1h: an hour ago."),
         time_option("--failed-until", "Failed before."),
@@ -94,11 +101,22 @@ def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> No
 def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
     with api.client() as client:
         found = client.dead_letters.get(dead_letter_id)
-    if as_json:
-        write_json(found)
-        return
-    names = ("id", "final_error_code", "event_id", "subscription_id", "saga_id", "failed_at")
-    facts((name, getattr(found, name)) for name in (*names, "requeued_as"))
+        if as_json:
+            write_json(found)
+            return
+        attempts = client.deliveries.get(found.saga_id).attempts
+    facts(
+        [
+            ("id", found.id),
+            ("last_error", found.final_error_code),
+            ("event_id", found.event_id),
+            ("subscription_id", found.subscription_id),
+            ("delivery_id", found.saga_id),
+            ("failed_at", found.failed_at),
+            ("requeued_as", found.requeued_as),
+        ]
+    )
+    explain(list(enumerate(attempts, 1))[-1:])
     heading("Payload")
     payload(bytes(found.payload))
 
@@ -144,6 +162,10 @@ def requeue(
         return
     if not wanted and not everything:
         raise UsageError("Which dead letters?", "Name their IDs, give a filter, or --all.")
+    if wanted and everything:
+        raise UsageError("--all and a filter exclude each other.", "Give one of them.")
+    if everything:
+        wanted["all"] = True
     if limit is not None:
         wanted["limit"] = limit
     with api.client(MANY_SECONDS) as client:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, id_option, time_option
+from surehook.cli.arguments import OneOf, id_argument, id_option, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.output import (
     as_json_option,
@@ -38,7 +38,7 @@ def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--status",
-            type=click.Choice([one.value for one in SagaStatus], case_sensitive=False),
+            type=OneOf("status", SagaStatus),
             metavar="STATUS",
             help=f"Only in this state: {', '.join(SagaStatus)}.",
         ),
@@ -97,10 +97,38 @@ def show(api: Api, delivery_id: int, as_json: bool) -> None:
     columns = ("no", "status", "began", "took ms", "answer", "error", "retry after", "worker")
     rows = [(number, *_row(one)) for number, one in enumerate(found.attempts, 1)]
     table(columns, rows, "none yet")
-    for number, one in enumerate(found.attempts, 1):
+    explain(enumerate(found.attempts, 1))
+
+
+def explain(attempts: Iterable[tuple[int, Attempt]]) -> None:
+    """Of numbered attempts: what each was answered or what went wrong, and what to do about it."""
+    told: list[tuple[str, object]] = []
+    codes: dict[str, None] = {}
+    for number, one in attempts:
         if one.response_excerpt:
-            heading(f"What attempt {number} was answered")
-            facts([("excerpt", one.response_excerpt[:EXCERPT_SHOWN_MAX])])
+            word = "answered" if one.response_status else "failed"
+            told.append((f"attempt {number} {word}", one.response_excerpt[:EXCERPT_SHOWN_MAX]))
+        if one.error_code:
+            codes[one.error_code] = None
+    if told:
+        heading("Why")
+        facts(told)
+    advise(codes)
+
+
+def advise(codes: Iterable[str]) -> None:
+    """What to do about each of these errors, in the words of the one list."""
+    advice = [(code, advice_on(code)) for code in codes if advice_on(code)]
+    if advice:
+        heading("What to do")
+        facts(advice)
+
+
+def advice_on(code: str | None) -> str:
+    """Nothing for a code that only a newer API knows."""
+    from surehook.delivery.outcome import ErrorCode
+
+    return next((known.advice for known in ErrorCode if known == code), "")
 
 
 def _facts(found: DeliveryWithAttempts) -> list[tuple[str, object]]:
@@ -112,12 +140,20 @@ def _facts(found: DeliveryWithAttempts) -> list[tuple[str, object]]:
         ("attempt_count", found.attempt_count),
     ]
     optional = (
-        ("final_error_code", found.final_error_code),
+        ("last_error", found.final_error_code),
+        ("dead_letter", _dead_letter(found)),
         ("requeued_from", found.requeued_from),
         ("next_attempt_at", None if found.done else found.next_attempt_at),
     )
     rows += [(name, value) for name, value in optional if value is not None]
     return [*rows, ("created_at", found.created_at), ("updated_at", found.updated_at)]
+
+
+def _dead_letter(found: DeliveryWithAttempts) -> str | None:
+    """The dead letter, with the command that gives it another life."""
+    if found.dead_letter_id is None:
+        return None
+    return f"{found.dead_letter_id}: surehook dead-letter requeue {found.dead_letter_id}"
 
 
 def _row(one: Attempt) -> tuple[object, ...]:

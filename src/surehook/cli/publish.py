@@ -6,13 +6,17 @@ Reads   the arguments, a file or standard input     Writes  events, by way of th
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from surehook.cli.arguments import STANDARD_INPUT, payload_arguments, payload_of
 from surehook.cli.connection import Api, through_api, wrong_use
-from surehook.cli.output import as_json_option, done, write_json
+from surehook.cli.output import as_json_option, done, note, write_json
 from surehook.errors import UsageError
+
+if TYPE_CHECKING:
+    from surehook.client.blocking import Client
 
 HELP = """Publish an event; it is durable when this returns.
 
@@ -63,12 +67,27 @@ def publish(
         )
     with api.client() as client, wrong_use():
         made = client.publish(event_type, content, tenant=tenant, external_id=external_id)
-    if as_json:
-        write_json(made)
-    elif made.duplicate:
-        done(f"event {made.id} was published before, with the same external_id and content")
-    else:
-        done(f"event {made.id} published")
+        if as_json:
+            write_json(made)
+        elif made.duplicate:
+            done(f"event {made.id} was published before, with the same external_id and content")
+        else:
+            done(f"event {made.id} published")
+            _note_if_nobody_wants_it(client, made.id)
+
+
+def _note_if_nobody_wants_it(client: Client, event_id: int) -> None:
+    """A mistyped type is published like any other. The event tells whose it is: the key may say."""
+    from surehook.client.errors import ClientError
+
+    try:
+        event = client.events.get(event_id)
+        wanted = {"tenant": event.tenant, "event_type": event.event_type}
+        found = client.subscriptions.list(**wanted, active=True, verified=True, limit=1)
+        if next(found, None) is None:
+            note(f"No active and verified subscription has {event.event_type} now: nobody gets it.")
+    except ClientError:
+        return  # it is published; many a key may do nothing else
 
 
 def _source(

@@ -14,6 +14,7 @@ import click
 from surehook.cli import InOrder
 from surehook.cli.arguments import id_argument, payload_arguments, payload_of, secret_of
 from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
+from surehook.cli.delivery import advice_on
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -267,7 +268,9 @@ def verify(
                 done(f"subscription {confirmed.id} is verified")
             return
         sent = client.subscriptions.verify(subscription_id, wait=wait)
-    _tell(sent, subscription_id, wait, as_json)
+        _tell(sent, subscription_id, wait, as_json)
+        if wait is not None and sent.verified_at is None:
+            raise _not_verified(sent, client.subscriptions.get(subscription_id), wait)
 
 
 def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json: bool) -> None:
@@ -280,9 +283,16 @@ def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json:
         note(f"`surehook subscription show {subscription_id}` tells what comes of it.")
     else:
         facts(_verification_facts(sent))
-    if wait is not None and sent.verified_at is None:
-        reason = sent.last_reason or sent.last_result or f"it was not tried within {wait:g} s"
-        raise AnswerIsNo(f"Subscription {subscription_id} is not verified: {safe(reason)}.")
+
+
+def _not_verified(sent: Verification, now: Subscription, wait: float) -> AnswerIsNo:
+    reason = sent.last_reason or sent.last_result or f"it was not tried within {wait:g} s"
+    if now.verified and now.callback_url != sent.callback_url:
+        return AnswerIsNo(
+            f"The new URL {safe(sent.callback_url)} is not verified yet: {safe(reason)}.",
+            f"The old one is still used: {safe(now.callback_url)}",
+        )
+    return AnswerIsNo(f"Subscription {now.id} is not verified: {safe(reason)}.")
 
 
 @subscription.command(help="Send one test delivery, no event; exit 1 if it fails.")
@@ -302,16 +312,25 @@ def test(
     else:
         _show_test(result)
     if not result.delivered:
+        raise _not_taken(result)
+
+
+def _not_taken(result: TestResult) -> AnswerIsNo:
+    advice = advice_on(result.error_code)
+    if result.sent:
         why = result.error_code or result.response_status
-        raise AnswerIsNo(f"The endpoint did not take it: {why}.")
+        return AnswerIsNo(f"The endpoint did not take it: {why}.", advice)
+    why = ", ".join(filter(None, [result.error_code, result.detail])).rstrip(".")
+    return AnswerIsNo(f"Nothing was sent: {safe(why)}.", advice)
 
 
 def _show_test(result: TestResult) -> None:
     if result.delivered:
         done(f"delivered: {result.response_status} after {result.milliseconds or 0:.0f} ms")
+    names = ("callback_url", "response_status")
     rows = [
         (name, value)
-        for name in ("response_status", "error_code", "detail", "excerpt", "milliseconds")
+        for name in (*names, "error_code", "detail", "excerpt", "milliseconds")
         if (value := getattr(result, name)) not in (None, "")
     ]
     facts(rows)

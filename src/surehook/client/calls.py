@@ -387,10 +387,12 @@ def requeue_dead_letters(
     error_code: str | UnsetType = UNSET,
     failed_from: datetime | UnsetType = UNSET,
     failed_until: datetime | UnsetType = UNSET,
+    all: bool | UnsetType = UNSET,
     limit: int | UnsetType = UNSET,
     dry_run: bool | UnsetType = UNSET,
 ) -> Call[RequeuedMany]:
-    """Requeue all that fit the filter, at most `limit`; `dry_run` only says which."""
+    """Requeue those that fit the filter, or `all` without one, at most `limit`; `dry_run` only
+    says which."""
     fields = {name: _text_of_time(value) for name, value in _given(locals()).items()}
     return Call(
         method="POST",

@@ -84,11 +84,13 @@ class Attempt(Result, frozen=True, kw_only=True):
     error_code: str | None = None
     retry_after: float | None = None
     response_excerpt: str | None = None
+    """What the endpoint answered or, without an answer, what went wrong."""
     worker_id: str | None = None
     lease_resets: int = 0
 
 
 class DeliveryWithAttempts(Delivery, frozen=True, kw_only=True):
+    dead_letter_id: int | None = None
     attempts: list[Attempt] = []
 
 
@@ -159,6 +161,10 @@ class TestResult(Result, frozen=True, kw_only=True):
 
     __test__ = False  # no test class, whatever pytest thinks
 
+    callback_url: str = ""
+    """What was tested: the pending URL, where there is one."""
+    sent: bool = True
+    """False: nothing was sent, the endpoint cannot have seen it."""
     delivered: bool
     response_status: int | None = None
     error_code: str | None = None

@@ -175,6 +175,16 @@ class Outcome(msgspec.Struct, frozen=True):
         """2xx, completely read, and nothing else."""
         return self.error_code is None
 
+    @property
+    def explanation(self) -> str | None:
+        """What the endpoint answered or, without an answer, what went wrong: to be kept."""
+        if self.excerpt is not None or self.detail is None:
+            return self.excerpt
+        if self.error_code is ErrorCode.INTERNAL_ERROR:
+            # An unforeseen message may quote what was to be sent; its kind cannot.
+            return safe_text(self.detail.partition(":")[0])
+        return safe_text(self.detail)
+
 
 def error_of_status(status: int) -> ErrorCode | None:
     """None for 2xx."""
@@ -298,6 +308,10 @@ def errors_page() -> str:
         " policy's attempts are used up. The HTTP status, where one was\nreceived, stands beside"
         " the code in `response_status`. Success is a completely read 2xx answer and nothing"
         " else.\n"
+        "\nThe attempt's `response_excerpt` is what the endpoint answered or, without an answer,"
+        " what went wrong:\n`127.0.0.1: Connection refused`,"
+        " `certificate: self-signed certificate`."
+        " `surehook delivery show` and\n`surehook dead-letter show` print it with what to do.\n"
         "\n"
         "| code | permanent | cause | what to do |\n"
         "|---|---|---|---|\n"

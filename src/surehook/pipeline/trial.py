@@ -34,6 +34,14 @@ class PostsOnce(Protocol):
     async def close(self) -> None: ...
 
 
+class Tried(msgspec.Struct, frozen=True):
+    """What came of a test."""
+
+    outcome: Outcome
+    callback_url: str  # a new URL that is not proved yet, where there is one
+    milliseconds: float
+
+
 class Trial:
     """Sends test events."""
 
@@ -54,8 +62,7 @@ class Trial:
 
     async def send(
         self, subscription_id: int, payload: str = SAMPLE, tenant: str | None = None
-    ) -> tuple[Outcome, float]:
-        """What came of it, and how many milliseconds it took."""
+    ) -> Tried:
         target = await self._store.trial_target(subscription_id, tenant)
         if target is None:
             raise NotFound(f"There is no subscription {subscription_id}.")
@@ -63,11 +70,12 @@ class Trial:
             request = self._request(subscription_id, target, payload)
         except SealingError as error:  # as a delivery would end
             outcome = Outcome(None, ErrorCode.SECRET_UNAVAILABLE, detail=str(error), sent=False)
-            return outcome, 0.0
+            return Tried(outcome, target.callback_url, 0.0)
         sender = await self._started_sender()
         started = time.monotonic()
         outcome = await sender.send(request)
-        return outcome, round((time.monotonic() - started) * 1000, 1)
+        milliseconds = round((time.monotonic() - started) * 1000, 1)
+        return Tried(outcome, target.callback_url, milliseconds)
 
     async def _started_sender(self) -> PostsOnce:
         """Made when the first test is sent: many a process never sends one."""

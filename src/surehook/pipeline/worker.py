@@ -256,7 +256,7 @@ class Worker(Component):
             outcome.response_status,
             outcome.error_code,
             outcome.retry_after_seconds,
-            outcome.excerpt,
+            outcome.explanation,
             lease.token,
         )
         results.append((lease, report))

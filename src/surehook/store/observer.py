@@ -79,6 +79,7 @@ class ObserverStore:
         return await self._database.one("read_event", id=event_id, tenant=tenant)
 
     async def delivery(self, saga_id: int, tenant: str | None) -> Row | None:
+        """A delivery's columns, then its dead letter's id."""
         return await self._database.one("read_delivery", id=saga_id, tenant=tenant)
 
     async def attempts(self, saga_id: int, count: int) -> Sequence[Row]:

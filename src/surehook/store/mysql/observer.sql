@@ -179,9 +179,10 @@ ORDER BY page.id DESC;
 
 -- name: read_delivery :one
 SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
-    g.final_error_code, NULLIF(g.requeued_from, 0), g.created_at, g.updated_at
+    g.final_error_code, NULLIF(g.requeued_from, 0), g.created_at, g.updated_at, d.id
 FROM webhook_delivery_sagas g
 JOIN subscriptions s ON s.id = g.subscription_id
+LEFT JOIN dead_letters d ON d.saga_id = g.id AND d.bucket = g.bucket
 WHERE g.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
 
 -- name: read_attempts :many
