@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +25,10 @@ from surehook.store.logins import Place
 
 if TYPE_CHECKING:
     from surehook.certificates import Certificates
-    from surehook.dev import Ready
+    from surehook.dev import Development, Ready
 
 PAYLOAD_SHOWN_MAX = 120
+READER_LOOK_SECONDS = 0.5
 
 
 @click.command(
@@ -129,7 +132,24 @@ async def _run(config: Config, place: Place, files: Certificates, began: float) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, development.stop)
-    await development.run(_greet, began)
+    watch = loop.create_task(_stop_when_unread(development))
+    try:
+        await development.run(_greet, began)
+    finally:
+        watch.cancel()
+
+
+async def _stop_when_unread(development: Development) -> None:
+    """Whoever reads what we show may have seen enough (`| head`) while there is nothing to show."""
+    try:
+        output = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return  # closed, or no file
+    poll = select.poll()
+    poll.register(output, 0)  # errors are told unasked: nobody reads any more
+    while not poll.poll(0):  # noqa: ASYNC110 — no loop tells of it
+        await asyncio.sleep(READER_LOOK_SECONDS)
+    development.stop()
 
 
 async def _make_ready(config: Config, place: Place) -> None:
