@@ -111,6 +111,14 @@ async def drop_unique_key(owner: Any, table: str, name: str) -> None:
     await owner.execute(f"ALTER TABLE {table} DROP {kind} {name}")
 
 
+async def number_from(owner: Any, table: str, first: int) -> None:
+    """The next row of this table gets this id."""
+    if speaks_mysql(owner):
+        await owner.native(f"ALTER TABLE {table} AUTO_INCREMENT = {first}")
+    else:
+        await owner.execute(f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {first}")
+
+
 # The column that says how far the router has read, and what else to reset when it is changed.
 _CURSOR = {
     False: (

@@ -52,7 +52,7 @@ FROM (
      CROSS JOIN LATERAL (
          SELECT id, xid FROM events
          WHERE bucket = :bucket AND xid = given.xid
-           AND id > CASE WHEN given.xid = :partial_xid::xid8 THEN :partial_id ELSE 0 END
+           AND id > CASE WHEN given.xid = :partial_xid::xid8 THEN :partial_id::bigint ELSE 0 END
          ORDER BY id LIMIT :count
      ) e
      ORDER BY e.xid, e.id LIMIT :count)
