@@ -27,9 +27,10 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "retry": set(),
     "errors": set(),
     "receive": set(),  # what receivers copy or import: nothing of ours
-    "payload": set(),
-    "outbox": {"payload"},  # what applications embed stays light: no store, no delivery
-    "client": {"errors", "payload"},
+    "rules": {"errors"},
+    "payload": {"rules"},
+    "outbox": {"payload", "rules"},  # what applications embed stays light: no store, no delivery
+    "client": {"errors", "payload", "rules"},
     "certificates": set(),
     "listen": {"receive"},
     "testing": {"listen", "certificates"},
@@ -38,7 +39,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "config": {"errors", "retry", "roles"},
     "delivery": {*PURE, "errors", "config", "observe", "receive"},
     "store": {*PURE, "errors", "config", "observe"},
-    "pipeline": {*PURE, "errors", "config", "observe", "receive", "delivery", "store"},
+    "pipeline": {*PURE, "errors", "rules", "config", "observe", "receive", "delivery", "store"},
 }
 FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from surehook.api.auth import ALL_SCOPES, Key
 from surehook.api.events import read_batch, read_event
 from surehook.api.problems import Problem
+from surehook.api.wire import as_problem
+from surehook.errors import FieldRefused
 from surehook.records import NewEvent
 
 KEY = Key(1, "test", ALL_SCOPES, None)
@@ -91,8 +93,12 @@ def envelope(payload: bytes) -> bytes:
     return b'{"event_type":"order.paid","payload":' + payload + b"}"
 
 
-def read(body: bytes) -> NewEvent:
-    return read_event(body, KEY, None, PAYLOAD_MAX)
+def read(body: bytes, payload_max: int = PAYLOAD_MAX) -> NewEvent:
+    """The event, or the problem that a client is answered with."""
+    try:
+        return read_event(body, KEY, None, payload_max)
+    except FieldRefused as refused:
+        raise as_problem(refused, "") from None
 
 
 @pytest.mark.parametrize("payload", WRONG_PAYLOADS.values(), ids=WRONG_PAYLOADS.keys())
@@ -293,6 +299,6 @@ def test_depth_is_counted_outside_of_strings_only() -> None:
 
 def test_a_payload_over_its_limit_is_too_large() -> None:
     with pytest.raises(Problem) as refused:
-        read_event(envelope(b'"' + b"a" * 2000 + b'"'), KEY, None, 2001)
+        read(envelope(b'"' + b"a" * 2000 + b'"'), 2001)
     assert (refused.value.kind.status, refused.value.field) == (413, "payload")
     assert read_event(envelope(b'"' + b"a" * 1999 + b'"'), KEY, None, 2001)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from surehook import rules
 from surehook.api import problems, strict
 from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
@@ -44,7 +45,6 @@ from surehook.api.wire import Head, Receive, Send, answer, refuse
 from surehook.errors import AnswerIsNo
 from surehook.pipeline.ingest import Ticket
 from surehook.pipeline.keys import Scope
-from surehook.pipeline.subscriptions import EVENT_TYPE
 from surehook.records import NewEvent, StoredEvent
 from surehook.store.observer import Found
 
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 # Those who were answered are forgotten this often.
 PATIENCE_SECONDS = 0.1
 ENVELOPE_MAX = 4096
-EXTERNAL_ID_MAX = 255
-TENANT_MAX = 100
 BATCH_EVENTS = 1000
 
 
@@ -88,24 +86,18 @@ def read_event(
     names = 2 + (tenant is not UNSET) + (external_id is not UNSET)
     texts = 1 + isinstance(tenant, str) + isinstance(external_id, str)
     strict.refuse_repeated_keys(body, raw, names, texts, inside)
-    if not EVENT_TYPE.fullmatch(given.event_type):
-        raise invalid("Use 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-'.", f"{where}event_type")
-    if len(raw) > payload_max:
-        raise Problem(
-            problems.TOO_LARGE, f"A payload has at most {payload_max} bytes.", f"{where}payload"
-        )
-    if not isinstance(tenant, str):
+    rules.check_event_type(given.event_type, f"{where}event_type")
+    rules.check_size(raw, payload_max, f"{where}payload")
+    if isinstance(tenant, str):
+        rules.check_tenant(tenant, f"{where}tenant")
+    else:
         tenant = None
-    elif len(tenant) > TENANT_MAX or not tenant.isprintable():
-        raise invalid("Use at most 100 printable characters.", f"{where}tenant")
     if not isinstance(external_id, str):
         external_id = idempotency_key
     elif idempotency_key is not None and idempotency_key != external_id:
         raise invalid("It differs from the header Idempotency-Key.", f"{where}external_id")
-    if external_id is not None and not (
-        0 < len(external_id) <= EXTERNAL_ID_MAX and external_id.isprintable()
-    ):
-        raise invalid("Use 1 to 255 printable characters.", f"{where}external_id")
+    if external_id is not None:
+        rules.check_external_id(external_id, f"{where}external_id")
     text = strict.payload_text(raw, f"{where}payload")
     return NewEvent(given.event_type, text, key.tenant_for(tenant), external_id)
 

@@ -13,6 +13,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from surehook import rules
 from surehook.api.problems import ProblemBody
 from surehook.delivery.outcome import ErrorCode
 from surehook.states import JobStatus, SagaStatus
@@ -32,29 +33,29 @@ EventType = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=100,
+        max_length=rules.EVENT_TYPE_MAX,
         examples=["order.paid"],
-        extra_json_schema={"pattern": "^[A-Za-z0-9._-]+$"},
+        extra_json_schema={"pattern": f"^{rules.EVENT_TYPE_CHARACTER}+$"},
     ),
 ]
-_PRINTABLE = {"pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"}
+_TEXT = {"pattern": f"^{rules.TEXT_CHARACTER}*$"}
 Tenant = Annotated[
     str,
     Meta(
-        max_length=100,
-        description="Printable characters; empty = no tenant",
+        max_length=rules.TENANT_MAX,
+        description="No control characters; empty = no tenant",
         examples=["acme"],
-        extra_json_schema=_PRINTABLE,
+        extra_json_schema=_TEXT,
     ),
 ]
 ExternalId = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=255,
-        description="The sender's own id, printable: the same one again is stored once",
+        max_length=rules.EXTERNAL_ID_MAX,
+        description="The sender's own id: the same one again is stored once",
         examples=["payment-4711"],
-        extra_json_schema=_PRINTABLE,
+        extra_json_schema=_TEXT,
     ),
 ]
 Payload = Annotated[
@@ -444,7 +445,7 @@ class RequeueAnswer(Struct, frozen=True):
 
 
 class NewKeyBody(Request, frozen=True):
-    name: Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema=_PRINTABLE)]
+    name: Annotated[str, Meta(min_length=1, max_length=rules.NAME_MAX, extra_json_schema=_TEXT)]
     scopes: Annotated[list[ScopeName], Meta(min_length=1, max_length=4)]
     tenant: Tenant | None = None
 

@@ -25,15 +25,11 @@ from msgspec.inspect import (
     type_info,
 )
 
+from surehook import rules
 from surehook.api.problems import invalid
-
-DEPTH_MAX = 30
 
 Shape = TypeVar("Shape")
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_BRACKETS_ONLY = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
@@ -49,7 +45,7 @@ def decode(decoder: msgspec.json.Decoder[Shape], body: bytes, inside: str = "") 
         reason = str(wrong) if isinstance(wrong, msgspec.DecodeError) else "It is not UTF-8."
         raise invalid(f"The body is not JSON as RFC 8259 defines it: {reason}", "body") from None
     except RecursionError:
-        raise invalid(f"The body is nested deeper than {DEPTH_MAX} levels.", "body") from None
+        raise rules.too_deep("body") from None
 
 
 def refuse(message: str, shape: object, inside: str = "") -> NoReturn:
@@ -92,27 +88,11 @@ def _alternatives(kind: Type) -> tuple[Type, ...]:
 
 def payload_text(raw: bytes, field: str = "payload") -> str:
     """The payload exactly as it was sent; its grammar was checked when it was decoded."""
+    rules.check_depth(raw, field)
     try:
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError:
         raise invalid("The payload is not UTF-8.", field) from None
-    if too_deep(text):
-        raise invalid(f"The payload is nested deeper than {DEPTH_MAX} levels.", field)
-    return text
-
-
-def too_deep(text: str) -> bool:
-    """Whether valid JSON is nested deeper than DEPTH_MAX."""
-    if text.count("[") + text.count("{") <= DEPTH_MAX:
-        return False
-    # Only the brackets outside of strings; then each round takes the innermost level away.
-    brackets = _STRING.sub(b"", text.encode()).translate(None, _NO_BRACKETS)
-    brackets = brackets.translate(_BRACKETS_ONLY)
-    for _ in range(DEPTH_MAX):
-        if not brackets:
-            return False
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
 
 
 def refuse_repeated_keys(body: bytes, raw: bytes, names: int, texts: int, inside: str = "") -> None:

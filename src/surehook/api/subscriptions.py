@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from surehook.api import strict
 from surehook.api.pages import before_id, encoded_cursor, shaped
-from surehook.api.problems import NOT_FOUND, invalid, not_found
+from surehook.api.problems import NOT_FOUND, not_found
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
     BIGGEST_ID,
@@ -63,7 +63,7 @@ async def create_subscription(call: Call) -> Answer:
     settings = Settings(**{name: getattr(body, name) for name in Settings.__struct_fields__})
     made = await call.api.subscriptions.subscriptions.create(
         settings,
-        tenant=call.key.tenant_for(_printable(body.tenant)),
+        tenant=call.key.tenant_for(body.tenant),
         custom_headers=body.custom_headers,
         schemes=tuple(body.signature.split(",")),
         secret=body.secret,
@@ -225,12 +225,6 @@ def _shape(row: Row, header_names: list[str] | None) -> Subscription:
         updated_at=rfc3339(own[15]),
         verification=None if newest[0] is None else shaped(Verification, newest),
     )
-
-
-def _printable(tenant: str | None) -> str | None:
-    if tenant is not None and not tenant.isprintable():
-        raise invalid("Use at most 100 printable characters.", "tenant")
-    return tenant
 
 
 _EXAMPLE = {

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from surehook import observe
+from surehook import observe, rules
 from surehook.api.problems import (
     BAD_REQUEST,
     BROKEN,
@@ -86,8 +86,7 @@ class Head:
             key = self._idempotency_key.decode("utf-8")
         except UnicodeDecodeError:
             raise invalid("It is not UTF-8.", "Idempotency-Key") from None
-        if not 0 < len(key) <= 255 or not key.isprintable():
-            raise invalid("Use 1 to 255 printable characters.", "Idempotency-Key")
+        rules.check_external_id(key, "Idempotency-Key")
         return key
 
 
@@ -182,6 +181,8 @@ def as_problem(error: Exception, request_id: str) -> Problem:
     match error:
         case Problem():
             return error
+        case rules.TooLarge():
+            return Problem(TOO_LARGE, error.message, error.field)
         case FieldRefused():
             return invalid(str(error), error.field)
         case EventRefused():

@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from surehook import payload as payloads
+from surehook import rules
 from surehook.cli.arguments import STANDARD_INPUT, opened
 from surehook.cli.connection import Api
 from surehook.cli.output import done, note, progress, safe, write_json
@@ -96,7 +97,7 @@ class Lines:
                 tenant = self.tenant if said.tenant is None else said.tenant
                 content = payloads.encode(said.payload)
                 event = NewEvent(said.event_type, content, tenant, said.external_id)
-            payloads.check_names(event.event_type, event.tenant, event.external_id)
+            rules.check_names(event.event_type, event.tenant, event.external_id)
         except (ValueError, msgspec.DecodeError) as wrong:
             raise UsageError(f"Line {number}: {str(wrong).rstrip('.')}.") from None
         return event

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from surehook import payload as payloads
+from surehook import rules
 from surehook.client.errors import NotUnderstood, refusal
 from surehook.client.results import (
     BatchItem,
@@ -162,7 +163,7 @@ def publish_batch(events: Iterable[NewEvent | Mapping[str, Any]]) -> Call[list[B
 
 
 def _envelope(event: NewEvent) -> _Envelope:
-    payloads.check_names(event.event_type, event.tenant, event.external_id)
+    rules.check_names(event.event_type, event.tenant, event.external_id)
     return _Envelope(
         event.event_type,
         msgspec.Raw(payloads.encode(event.payload)),
@@ -455,8 +456,9 @@ def _text_of_time(value: Any) -> Any:
 
 
 def _one_line(value: str) -> str:
-    if not value.isascii() or not value.isprintable() or not 1 <= len(value) <= 255:
-        raise ValueError("idempotency_key must be 1 to 255 printable ASCII characters")
+    rules.check_external_id(value, "idempotency_key")
+    if not value.isascii():
+        raise ValueError("idempotency_key must be ASCII: it travels in a header")
     return value
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import random
 import re
-import zlib
 from functools import cache
 from importlib.resources import files
 from typing import Literal
 
 from surehook import payload as payloads
+from surehook import rules
 
 Dialect = Literal["postgres", "mysql"]
 Style = Literal["format", "numeric", "named"]
@@ -32,17 +32,15 @@ _KEY = "uniq_event_external_id"
 
 def values_of(event_type: str, payload: object, tenant: str, external_id: str | None) -> Values:
     """ValueError for an event that may not be stored."""
-    payloads.check_names(event_type, tenant, external_id)
+    rules.check_names(event_type, tenant, external_id)
     encoded = payloads.encode(payload)
-    payloads.check_size(encoded)
-    return event_type, encoded.decode(), tenant, external_id, key_hash(tenant, external_id)
+    rules.check_size(encoded)
+    return event_type, encoded.decode(), tenant, external_id, _hash_of(tenant, external_id)
 
 
-def key_hash(tenant: str, external_id: str | None) -> int:
-    """What decides the bucket: fixed for a key, so that repetitions meet; else any."""
-    if external_id is None:
-        return random.getrandbits(32)
-    return zlib.crc32(f"{tenant}\0{external_id}".encode())
+def _hash_of(tenant: str, external_id: str | None) -> int:
+    """What decides the bucket; without a key any will do."""
+    return random.getrandbits(32) if external_id is None else rules.key_hash(tenant, external_id)
 
 
 def has_key_beyond_ascii(values: Values) -> bool:

@@ -13,11 +13,10 @@ that one key holds up nobody else.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
-from surehook import observe
+from surehook import observe, rules
 from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
@@ -198,7 +197,8 @@ class Ingest:
 
     def _bucket_of(self, event: NewEvent) -> int:
         """A fixed hash of the key, so that repetitions meet."""
-        return zlib.crc32(f"{event.tenant}\0{event.external_id}".encode()) % self._buckets
+        assert event.external_id is not None
+        return rules.key_hash(event.tenant, event.external_id) % self._buckets
 
     def _tell(self, buckets: list[int]) -> None:
         for bucket in set(buckets):

@@ -18,13 +18,12 @@ from enum import StrEnum
 
 import msgspec
 
+from surehook import rules
 from surehook.errors import FieldRefused, NotFound
 from surehook.records import ApiKey
 from surehook.store.keys import KeyStore
 
 PREFIX = "shk_"
-NAME_MAX = 100
-TENANT_MAX = 100
 
 
 class Scope(StrEnum):
@@ -59,15 +58,12 @@ class Keys:
 
     async def create(self, name: str, scopes: Sequence[str], tenant: str | None = None) -> NewKey:
         """A new key. FieldRefused names what is wrong."""
-        if not 1 <= len(name) <= NAME_MAX or not name.isprintable():
-            raise FieldRefused("name", f"name must have 1 to {NAME_MAX} printable characters.")
+        rules.check_key_name(name)
         known = [scope for scope in Scope if scope in scopes]
         if not known or set(scopes) - set(known):
             raise FieldRefused("scopes", f"scopes must be some of {', '.join(Scope)}.")
-        if tenant is not None and (len(tenant) > TENANT_MAX or not tenant.isprintable()):
-            raise FieldRefused(
-                "tenant", f"tenant must have at most {TENANT_MAX} printable characters."
-            )
+        if tenant is not None:
+            rules.check_tenant(tenant)
         secret = new_secret()
         key = await self._store.create(name, hash_of(secret), ",".join(known), tenant)
         return NewKey(key, secret)

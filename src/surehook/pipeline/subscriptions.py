@@ -16,6 +16,7 @@ from datetime import datetime
 
 import msgspec
 
+from surehook import rules
 from surehook.config import LEASE_MARGIN_SECONDS
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.secrets import Sealer
@@ -32,7 +33,6 @@ from surehook.errors import FieldRefused, NotFound
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
 from surehook.store.subscriptions import Settings, SubscriptionStore
 
-EVENT_TYPE = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 OVERLAP_SECONDS = 24 * 3600.0
 OVERLAP_MAX_SECONDS = 30 * 24 * 3600.0
 CUSTOM_HEADERS_MAX = 20
@@ -89,6 +89,7 @@ class Subscriptions:
     ) -> Created:
         """A new subscription, not verified yet. The same idempotency key: the first one."""
         settings = self._checked(settings)
+        rules.check_tenant(tenant)
         headers = self._sealed_headers(custom_headers)
         shared = _shared(secret)
         signing = new_signing_key() if "v1a" in schemes else None
@@ -158,10 +159,7 @@ class Subscriptions:
     # ── Checks ────────────────────────────────────────────────────────────────────────────────
 
     def _checked(self, settings: Settings) -> Settings:
-        if not EVENT_TYPE.fullmatch(settings.event_type):
-            raise FieldRefused(
-                "event_type", "event_type must be 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-'."
-            )
+        rules.check_event_type(settings.event_type)
         _within("max_attempts", settings.max_attempts, 1, 1000)
         _within("base_delay_seconds", settings.base_delay_seconds, 0.001, 7 * 86400)
         _within("concurrency_cap", settings.concurrency_cap, 1, 100_000)
