@@ -80,13 +80,13 @@ def durable() -> Iterator[EmbeddedServer]:
 
 
 def run_cli(*arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
-    """The exit code and all output of the command, in this process."""
+    """The exit code and what the command printed, or its mistake, in this process."""
     from surehook.cli import surehook
 
     done = CliRunner().invoke(surehook, ["--config", "/dev/null", *arguments], env=dict(env))
     if isinstance(done.exception, (AnswerIsNo, DatabaseUnreachable)):
         return done.exception.exit_code, str(done.exception)
-    return done.exit_code, done.output
+    return done.exit_code, done.stdout
 
 
 def test_the_embedded_server_is_fit_once_it_is_migrated(durable: EmbeddedServer) -> None:

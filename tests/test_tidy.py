@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "payload": {"rules"},
     "outbox": {"payload", "rules"},  # what applications embed stays light: no store, no delivery
     "client": {"errors", "payload", "rules"},
-    "certificates": set(),
+    "statedir": {"errors"},
+    "certificates": {"statedir"},
     "listen": {"receive"},
     "testing": {"listen", "certificates"},
     "observe": {"errors"},

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from surehook.statedir import state_directory as state_directory  # where they are usually kept
+
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 VALID = timedelta(days=800)  # some clients refuse what is valid for longer than 825 days
 RENEW_BEFORE = timedelta(days=30)
@@ -34,13 +36,6 @@ class Certificates:
 
     ca_file: Path
     server_file: Path
-
-
-def state_directory() -> Path:
-    """Where this user's development certificates are kept, for `dev` and `listen` alike, so that
-    the one trusts the other."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "surehook" / "dev"
 
 
 def kept(directory: Path, names: Sequence[str] = LOCAL_NAMES) -> Certificates:

@@ -545,6 +545,12 @@ class Config:
     def embedded(self) -> bool:
         return self._value("database.url") is None
 
+    def without(self, key: str) -> Config:
+        """As if nobody had said anything about this setting."""
+        setting = _BY_KEY[key]
+        unsaid = Origin(setting, setting.default, "default")
+        return Config({**self.origins, key: unsaid}, self.component_urls)
+
 
 # ── Loading ───────────────────────────────────────────────────────────────────────────────────
 
@@ -591,7 +597,7 @@ def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, st
         raise ConfigError(f"{file} cannot be read: {wrong}") from None
     for section, entries in content.items():
         if not isinstance(entries, dict):
-            raise ConfigError(f"{file}: {section} stands outside of a section.")
+            raise ConfigError(f"{file}: `{section}` must be inside a [section].")
         for name, given in entries.items():
             key = f"{section}.{name}"
             if key == "database.urls" and isinstance(given, dict):

@@ -12,20 +12,19 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from surehook import certificates
-from surehook.certificates import state_directory
 from surehook.config import Config
-from surehook.embedded import default_data_dir
 from surehook.errors import Unreachable
 from surehook.listen import Arrival, Listener
+from surehook.running import Note
 from surehook.serve import COMPONENTS, Process
+from surehook.statedir import state_directory
 from surehook.store.logins import Place
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 RECEIVER_PORT = 8443
 EVENT_TYPE = "demo.hello"
 FIRST_SECONDS_MAX = 30.0
-LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,6 @@ class Ready:
     seconds: float
 
 
-def own_data_dir() -> Path:
-    """Where `dev` keeps its data unless somebody says otherwise: never among a production's."""
-    usual = default_data_dir()
-    return usual.with_name(f"{usual.name}-dev")
-
-
 def kept_key(directory: Path) -> str:
     """The development key: made once, so that a pasted curl line also works tomorrow."""
     file = directory / "key"
@@ -65,41 +57,6 @@ def kept_key(directory: Path) -> str:
         draft.write_text("shk_" + secrets.token_urlsafe(32), encoding="ascii")
         draft.replace(file)
     return file.read_text(encoding="ascii").strip()
-
-
-@contextmanager
-def known_at(url: str, directory: Path) -> Iterator[None]:
-    """While it lasts, commands find the API there, which may be another port than the usual."""
-    file = directory / "url"
-    file.write_text(url, encoding="ascii")
-    try:
-        yield
-    finally:
-        if kept_url(directory) == url:  # not that of a `dev` on other data, started after us
-            file.unlink(missing_ok=True)
-
-
-def kept_url(directory: Path) -> str | None:
-    try:
-        return (directory / "url").read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        return None
-
-
-def running_url(directory: Path) -> str | None:
-    """Where a `dev` serves its API now; one that was killed has left an address where nobody is."""
-    url = kept_url(directory)
-    return url if url and _is_answered(url) else None
-
-
-def _is_answered(url: str) -> bool:
-    try:
-        address = urlsplit(url)
-        where = (address.hostname or "", address.port or 80)
-        with socket.create_connection(where, timeout=LOOK_SECONDS):
-            return True
-    except (OSError, ValueError):
-        return False
 
 
 def free_address(wanted: str) -> str:
@@ -124,8 +81,10 @@ class Development:
         place: Place,
         files: certificates.Certificates,
         shown: Callable[[Arrival], None],
+        note: Note,
     ) -> None:
         self._config = config
+        self._note = note
         self._files = files
         self._process = Process(config, place)
         self._shown = shown
@@ -157,17 +116,21 @@ class Development:
             assert self._process.api is not None
             url = f"http://{self._process.api.address}"
             running = self._loop.create_task(self._process.run())
-            with known_at(url, state_directory()):
-                try:
-                    await self._begin(url, running, ready, began)
-                except BaseException:
-                    self.stop()  # components end before their databases do
-                    await asyncio.wait((running,))
-                    raise
-                await running
+            self._note.serves(self._process.api.address, self._has_kept_key())
+            try:
+                await self._begin(url, running, ready, began)
+            except BaseException:
+                self.stop()  # components end before their databases do
+                await asyncio.wait((running,))
+                raise
+            await running
         finally:
             await self._process.close()
             self._listener.close()
+
+    def _has_kept_key(self) -> bool:
+        """Whether commands can use the key that is kept: it may have been given from outside."""
+        return self._config.text("api.admin_key") == kept_key(state_directory())
 
     async def _begin(
         self,

@@ -180,8 +180,14 @@ class Process:
             await database.close()
 
 
-async def serve(config: Config, place: Place, names: Sequence[str]) -> None:
-    """Run these components in this process until it is told to end."""
+async def serve(
+    config: Config,
+    place: Place,
+    names: Sequence[str],
+    listening: Callable[[str], None] = lambda _address: None,
+) -> None:
+    """Run these components in this process until it is told to end; `listening` gets the address
+    of the API, if it is among them."""
     crashpoints.arm_from_environment()
     process = Process(config, place)
     try:
@@ -189,6 +195,8 @@ async def serve(config: Config, place: Place, names: Sequence[str]) -> None:
     except BaseException:
         await process.close()
         raise
+    if process.api is not None:
+        listening(process.api.address)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.stop)

@@ -7,7 +7,8 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from support.api import ADMIN_KEY
 from support.commands import Command, run_command
 from support.rows import a_dead_letter, a_saga
 from surehook.cli.connection import is_this_machine
+from surehook.running import noted
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -46,31 +48,40 @@ async def test_the_development_key_is_the_last_resort_on_this_machine(
     key.parent.mkdir(parents=True)
     key.write_text(ADMIN_KEY + "\n")
     env = {"SUREHOOK_API_KEY": ""}
-    assert (await command("event", "list", env=env)).code == 0
-    key.write_text("shk_of_another_database")
-    refused = await command("event", "list", env=env)
-    assert refused.code == 1 and "401" in refused.err
-    assert "The key is from `surehook dev`." in refused.err
-    for url in ("http://surehook.example", "http://127.0.0.1.example:8080"):
-        away = await command("event", "list", "--url", url, env=env)
-        assert away.code == 2 and f"There is no key for the API at {url}." in away.err
+    without = await command("event", "list", env=env)  # no `dev` serves there
+    assert without.code == 2 and "There is no key" in without.err
+    with a_dev(command, kept_key=True):
+        assert (await command("event", "list", env=env)).code == 0
+        key.write_text("shk_of_another_database")
+        refused = await command("event", "list", env=env)
+        assert refused.code == 1 and "401" in refused.err
+        assert "The key is from `surehook dev`." in refused.err
+        for url in ("http://surehook.example", "http://127.0.0.1.example:8080", NOBODY):
+            away = await command("event", "list", "--url", url, env=env)
+            assert away.code == 2 and f"There is no key for the API at {url} (--url)." in away.err
+    with a_dev(command, kept_key=False):  # its key was given to it from outside
+        assert (await command("event", "list", env=env)).code == 2
 
 
-def test_the_address_of_a_dev_that_was_killed_is_not_tried(tmp_path: Path) -> None:
-    state = tmp_path / "surehook" / "dev"
-    state.mkdir(parents=True)
-    (state / "url").write_text(NOBODY)
-    done = run_command(("event", "list"), {"XDG_STATE_HOME": str(tmp_path)})
-    assert "There is no key for the API at http://127.0.0.1:8080." in done.err
+@contextmanager
+def a_dev(command: Command, kept_key: bool) -> Iterator[None]:
+    """What a `surehook dev` at the address of this test's API would leave for commands to find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", command.env["XDG_STATE_HOME"])
+        with noted("surehook dev", "postgresql://h/d", embedded=False) as note:
+            note.serves(command.env["SUREHOOK_URL"].removeprefix("http://"), kept_key)
+            yield
 
 
-async def test_a_dev_that_runs_is_found_unless_an_address_is_configured(
-    command: Command, tmp_path: Path
-) -> None:
-    state = tmp_path / "surehook" / "dev"
-    state.mkdir(parents=True)
-    (state / "url").write_text(command.env["SUREHOOK_URL"])
-    assert (await command("event", "list", env={"SUREHOOK_URL": ""})).code == 0
+async def test_a_dev_that_runs_is_found_unless_an_address_is_configured(command: Command) -> None:
+    with a_dev(command, kept_key=False):
+        await found_unless_an_address_is_configured(command)
+
+
+async def found_unless_an_address_is_configured(command: Command) -> None:
+    found = await command("event", "list", env={"SUREHOOK_URL": ""})
+    assert found.code == 0
+    assert found.system == f"{command.env['SUREHOOK_URL']} (`surehook dev` runs there)"
     configured = {"SUREHOOK_URL": "", "SUREHOOK_LISTEN": NOBODY.removeprefix("http://")}
     elsewhere = await command("event", "list", env=configured)
     assert elsewhere.code == 3 and f"{NOBODY} (api.listen in SUREHOOK_LISTEN)" in elsewhere.err
@@ -84,11 +95,19 @@ def test_the_configuration_s_key_is_not_sent_to_somebody_else_s_api(tmp_path: Pa
 
 
 def test_without_a_key_one_line_says_what_to_do(tmp_path: Path) -> None:
-    done = run_command(("event", "list"), {"XDG_STATE_HOME": str(tmp_path)})
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    done = run_command(("event", "list", "--url", NOBODY), env)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "surehook: There is no key for the API at http://127.0.0.1:8080. Give --api-key or set "
+        f"surehook: There is no key for the API at {NOBODY} (--url). Give --api-key or set "
         "SUREHOOK_API_KEY; `surehook key create` makes one.\n"
+    )
+    nothing = run_command(("event", "list"), {**env, "SUREHOOK_LISTEN": "127.0.0.1:1"})
+    assert (nothing.code, nothing.out) == (3, "")
+    assert nothing.err == (
+        f"surehook: No surehook runs here, and nobody answers at {NOBODY} (api.listen in "
+        "SUREHOOK_LISTEN). `surehook dev` and `surehook serve` start one; --url names one "
+        "elsewhere.\n"
     )
 
 

@@ -23,6 +23,7 @@ from surehook.cli.dev import chosen_data_dir
 from surehook.config import load
 from surehook.errors import UsageError
 from surehook.listen import Arrival, Listener
+from surehook.running import programs
 
 README = Path(__file__).parents[2] / "README.md"
 COMMAND = [sys.executable, "-m", "surehook"]
@@ -326,17 +327,14 @@ def test_a_server_that_was_left_running_serves_one_dev_after_another(home: Path)
         db("stop")
 
 
-def test_commands_find_it_while_it_runs_and_no_longer(home: Path) -> None:
-    file = home / "state" / "surehook" / "dev" / "url"
+def test_commands_find_it_while_it_runs_and_no_longer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     with development(home) as running:
-        assert file.read_text() == running.fact("API")
+        (found,) = programs()
+        assert (found.command, found.pid) == ("surehook dev", running.process.pid)
+        assert (found.database, found.embedded) == (str(home / "data"), True)
+        assert (found.api_url, found.kept_key) == (running.fact("API"), True)
         assert running.end() == 0
-        assert not file.exists()
-
-
-def test_who_started_later_is_still_found_when_the_first_has_ended(home: Path) -> None:
-    file = home / "state" / "surehook" / "dev" / "url"
-    with development(home) as first:
-        file.write_text("http://127.0.0.1:1")
-        assert first.end() == 0
-        assert file.read_text() == "http://127.0.0.1:1"
+        assert programs() == []

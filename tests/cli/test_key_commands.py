@@ -81,9 +81,11 @@ async def test_a_new_key_opens_the_api_to_its_scope_only(command: Command, key: 
     assert "The key is from SUREHOOK_API_KEY." in refused.err and secret not in refused.err
 
 
-def test_a_first_key_can_be_made_on_an_embedded_database_that_does_not_exist_yet() -> None:
+def test_a_first_key_is_made_on_an_embedded_database_that_does_not_run() -> None:
     with private_directory() as directory:
         env = {"SUREHOOK_DATA_DIR": str(directory / "data"), "HOME": os.environ.get("HOME", "/")}
-        done = run_command(("key", "create", "--name", "first", "--scope", "admin", "--json"), env)
-        assert done.json()["id"] == 1
+        create = ("key", "create", "--name", "first", "--scope", "admin", "--json")
+        assert run_command(create, env).code == 3 and not (directory / "data").exists()
+        assert run_command(("migrate",), env).code == 0
+        assert run_command(create, env).json()["id"] == 1
         assert EmbeddedServer(directory / "data").holder is None

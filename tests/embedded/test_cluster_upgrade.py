@@ -23,7 +23,7 @@ def make_old(data: Path) -> None:
 def test_an_upgrade_takes_everything_along_and_keeps_the_old_data(place: Path) -> None:
     data = place / "data"
     make_old(data)
-    command = [sys.executable, "-m", "surehook.embedded.cli", "upgrade", "--data-dir", str(data)]
+    command = [sys.executable, "-m", "surehook", "db", "upgrade", "--data-dir", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("upgraded from 16.")

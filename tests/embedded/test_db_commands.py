@@ -15,7 +15,7 @@ from embedded_harness import eventually, is_running, pipe, processes_of
 from surehook.embedded.directory import DataDirectory
 from surehook.embedded.server import EmbeddedServer
 
-DB = [sys.executable, "-m", "surehook.embedded.cli"]
+DB = [sys.executable, "-m", "surehook", "db"]
 
 
 def db(data: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -113,7 +113,8 @@ def test_no_secret_shows_in_output_process_list_or_log(data: Path, place: Path) 
 def test_a_mistake_is_one_line_and_no_traceback(place: Path) -> None:
     (place / "file").touch()
     done = db(place / "file", "start")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    system, mistake = done.stderr.splitlines()
+    assert done.returncode == 2 and system.startswith("system: ") and "is a file" in mistake
 
 
 def test_a_detached_server_outlives_the_program_that_started_it(data: Path) -> None:

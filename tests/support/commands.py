@@ -38,7 +38,8 @@ class Done:
 
     code: int
     out: str
-    err: str
+    err: str  # without the line that says which system it is
+    system: str = ""
 
     def json(self) -> Any:
         assert self.code in (0, 1), self.err
@@ -65,8 +66,16 @@ def run_command(arguments: tuple[str, ...], env: Mapping[str, str], stdin: bytes
         name: None for name in os.environ if "SUREHOOK_" in name or name == "DATABASE_URL"
     }
     with CliRunner().isolation(stdin, {**ours, "SUREHOOK_CONFIG": os.devnull, **env}) as streams:
-        code = run(list(arguments))
-        return Done(code, streams[0].getvalue().decode(), streams[1].getvalue().decode())
+        try:
+            code = run(list(arguments))
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        out, said = (stream.getvalue().decode() for stream in streams[:2])
+    lines = said.splitlines(keepends=True)
+    which = [line for line in lines if line.startswith("system: ")]
+    assert len(which) <= 1, said
+    rest = "".join(line for line in lines if line not in which)
+    return Done(code, out, rest, "".join(which).removeprefix("system: ").strip())
 
 
 class Command:

@@ -110,6 +110,7 @@ class Bench:
         self._stored = 0
         self._environment = {
             **{key: value for key, value in os.environ.items() if "SUREHOOK" not in key},
+            "XDG_STATE_HOME": str(files.ca_file.parent),  # not for the user's commands to find
             "SUREHOOK_DATABASE_URL": place.url,
             "SUREHOOK_ROLE_SECRET": place.role_secret or "",
             "SUREHOOK_ENCRYPTION_KEY": place.encryption_key or "",

@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
     "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
-    "db": ("surehook.embedded.cli", "db", "The embedded PostgreSQL server, as its owner."),
+    "db": ("surehook.cli.db", "db", "The embedded PostgreSQL server, as its owner."),
     "bench": ("surehook.cli.bench", "bench", "Measure deliveries and CPU per delivery."),
     "completion": ("surehook.cli.completion", "completion", "Complete commands in your shell."),
 }
@@ -135,20 +135,4 @@ class LazyGroup(Suggesting):
 @click.version_option(__version__, message="surehook %(version)s")
 @click.pass_context
 def surehook(context: click.Context, config_file: Path | None) -> None:
-    invocation = Invocation(config_file)
-    context.obj = invocation
-    if context.invoked_subcommand == "db":
-        context.default_map = {"db": _embedded_defaults(invocation)}
-
-
-def _embedded_defaults(invocation: Invocation) -> dict[str, dict[str, object]]:
-    """The file's data directory for `db …`; the environment and db's own options win over it."""
-    from surehook.embedded.cli import db
-
-    # The embedded server needs no role secret, whatever DATABASE_URL says.
-    config = invocation.config({"database.roles": False})
-    defaults = {
-        "data_dir": config.optional_path("database.data_dir"),
-        "binaries": config.optional_path("database.postgres_binaries"),
-    }
-    return {command: {k: v for k, v in defaults.items() if v} for command in db.commands}
+    context.obj = Invocation(config_file)

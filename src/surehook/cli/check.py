@@ -10,9 +10,9 @@ import click
 
 from surehook import check as invariants
 from surehook.cli import Invocation
+from surehook.cli.database import on_database
 from surehook.config import Config, duration
 from surehook.errors import AnswerIsNo, UsageError
-from surehook.place import resolve_place
 from surehook.store import open_database, store_of
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore
@@ -29,8 +29,7 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
     age = _seconds("--since", since)
     apart = _seconds("--margin", margin)
     # A question about everything may take longer than a pipeline's statement.
-    config = invocation.config({"database.statement_timeout": "15m"})
-    with resolve_place(config) as place:
+    with on_database(invocation, {"database.statement_timeout": "15m"}) as (config, place):
         findings = asyncio.run(
             _run(
                 config,

@@ -1,11 +1,11 @@
 """The API as the commands reach it: which address, whose key, and what its errors advise.
 
-Reads   --url and --api-key, SUREHOOK_URL and SUREHOOK_API_KEY, else where a running `surehook dev`
-        serves, else the configuration's api.listen and api.admin_key, else the key that `dev` keeps
-Writes  nothing itself
+Reads   --url and --api-key, SUREHOOK_URL and SUREHOOK_API_KEY, else the configuration's api.listen
+        and api.admin_key, else where the system that runs here serves, and the key that `dev` keeps
+Writes  one line to standard error: which API it is
 
 The configuration's key belongs to the configuration's API: it is sent nowhere else but to this
-machine. The development key is sent to this machine only.
+machine. The development key is sent to a `dev` that runs here and takes it, and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import click
 
 from surehook.cli import Invocation
-from surehook.errors import UsageError
+from surehook.cli.output import say_which
+from surehook.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from surehook.client.blocking import Client
@@ -34,6 +35,7 @@ T = TypeVar("T")
 TRIES_MAX = 4
 CALL_SECONDS = 10.0
 GRACE_SECONDS = 5.0
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Api:
         self._check_url()
         url, key = self._found()
         retry = Retry(tries_max=tries, seconds_max=max(3 * CALL_SECONDS, seconds + GRACE_SECONDS))
+        say_which(f"{url.value} ({url.source})")
         with wrong_use():
             client = Client(url.value, key.value, timeout=seconds, retry=retry)
         with client, _advised(url, key):
@@ -86,24 +89,36 @@ class Api:
             return self._url, self._key
         # Only the API's settings are of interest; the database's may be incomplete here.
         config = self._invocation.config({"database.roles": False})
-        url = self._url or _development_url(config) or _listening_at(config)
+        url = self._url or _running_at(config) or _listening_at(config)
         key = self._key or _configured_key(config, url, self._url is None) or _development_key(url)
+        if key is None and self._url is None and not _is_answered(url.value):
+            raise Unreachable(
+                f"No surehook runs here, and nobody answers at {url.value} ({url.source}).",
+                "`surehook dev` and `surehook serve` start one; --url names one elsewhere.",
+            )
         if key is None:
             raise UsageError(
-                f"There is no key for the API at {url.value}.",
+                f"There is no key for the API at {url.value} ({url.source}).",
                 "Give --api-key or set SUREHOOK_API_KEY; `surehook key create` makes one.",
             )
         return url, key
 
 
-def _development_url(config: Config) -> Found | None:
-    """Where a `surehook dev` runs, if nobody has said where the API is or which key it takes."""
-    from surehook.certificates import state_directory
-    from surehook.dev import running_url
+def _running_at(config: Config) -> Found | None:
+    """Where the system serves that runs here, unless it is said where the API is or which key it
+    takes. If a database is named, only the system that runs on it is meant."""
+    from surehook import system
 
-    told = any(config.origins[key].source != "default" for key in ("api.listen", "api.admin_key"))
-    url = None if told else running_url(state_directory())
-    return Found(url, "`surehook dev`") if url and is_this_machine(url) else None
+    if any(config.origins[key].source != "default" for key in ("api.listen", "api.admin_key")):
+        return None
+    named = system.named(config)
+    runs = [one for one in system.running() if one.program and one.program.api_url]
+    if named is not None:
+        runs = [one for one in runs if one.database == named.database]
+    found = system.the_only(runs, "Name one with --url, SUREHOOK_URL or SUREHOOK_DATA_DIR.")
+    if found is None or found.program is None or found.program.api_url is None:
+        return None
+    return Found(found.program.api_url, f"`{found.program.command}` runs there")
 
 
 def _listening_at(config: Config) -> Found:
@@ -111,9 +126,9 @@ def _listening_at(config: Config) -> Found:
 
 
 def _listening(config: Config) -> str:
-    host, _, port = config.text("api.listen").rpartition(":")
-    own = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104
-    return f"http://{own.get(host, host)}:{port}"
+    from surehook.running import local_address
+
+    return f"http://{local_address(config.text('api.listen'))}"
 
 
 def _source(config: Config, key: str) -> str:
@@ -129,12 +144,30 @@ def _configured_key(config: Config, url: Found, own_api: bool) -> Found | None:
 
 
 def _development_key(url: Found) -> Found | None:
-    from surehook.certificates import state_directory
+    """That of the `dev` which serves there."""
+    from surehook.running import programs
+    from surehook.statedir import state_directory
 
+    if not is_this_machine(url.value):
+        return None
+    port = urlsplit(url.value).port
+    serving = [one for one in programs() if one.api_url and urlsplit(one.api_url).port == port]
     file = state_directory() / "key"
-    if not is_this_machine(url.value) or not file.is_file():
+    if not any(one.kept_key for one in serving) or not file.is_file():
         return None
     return Found(file.read_text(encoding="ascii").strip(), "`surehook dev`")
+
+
+def _is_answered(url: str) -> bool:
+    import socket
+
+    try:
+        address = urlsplit(url)
+        where = (address.hostname or "", address.port or 80)
+        with socket.create_connection(where, timeout=LOOK_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def is_this_machine(url: str) -> bool:

@@ -22,10 +22,12 @@ from surehook.listen import Arrival
 from surehook.observe import log
 from surehook.place import embedded_server, resolve_place
 from surehook.store.logins import Place
+from surehook.system import created_by
 
 if TYPE_CHECKING:
     from surehook.certificates import Certificates
     from surehook.dev import Development, Ready
+    from surehook.running import Note
 
 PAYLOAD_SHOWN_MAX = 120
 READER_LOOK_SECONDS = 0.5
@@ -35,7 +37,7 @@ READER_LOOK_SECONDS = 0.5
     help="Run everything here, database included, and deliver a first webhook.\n\n"
     "Its data lies apart from other programs' (it says where): --data-dir, else the configured "
     "database, else /var/lib/surehook-dev for root and ~/.local/share/surehook-dev for others. "
-    "Commands that work on the database itself (key, check, db …) find it by SUREHOOK_DATA_DIR."
+    "While it runs, other commands act on it unless another system is named."
 )
 @click.option(
     "--data-dir",
@@ -46,7 +48,8 @@ READER_LOOK_SECONDS = 0.5
 @click.pass_obj
 def dev(invocation: Invocation, data_dir: Path | None) -> None:
     from surehook import certificates
-    from surehook.certificates import state_directory
+    from surehook.running import noted
+    from surehook.statedir import state_directory
 
     began = time.monotonic()
     files = certificates.kept(state_directory())
@@ -54,15 +57,17 @@ def dev(invocation: Invocation, data_dir: Path | None) -> None:
     log.start("warning", "text")
     click.secho(f"surehook: starting {_database(config)} …", dim=True)
     with resolve_place(config) as place, event_loop() as runner:
-        _refuse_another_s(config)
-        runner.run(_run(config, place, files, began))
+        _refuse_borrowed_server(config)
+        system = created_by(config)
+        with noted("surehook dev", system.database, embedded=system.embedded) as note:
+            runner.run(_run(config, place, files, began, note))
     click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
 
 
 def _configured(invocation: Invocation, files: Certificates, data_dir: Path | None) -> Config:
     """The user's configuration, and what is different here."""
-    from surehook.certificates import state_directory
     from surehook.dev import free_address, kept_key
+    from surehook.statedir import state_directory
 
     given = invocation.config()
     chosen = chosen_data_dir(given, data_dir)
@@ -83,10 +88,11 @@ def _configured(invocation: Invocation, files: Certificates, data_dir: Path | No
 
 def chosen_data_dir(given: Config, named: Path | None) -> Path | None:
     """Where the embedded database is to lie; None where another one is configured."""
-    from surehook.dev import own_data_dir
+    from surehook.embedded import development_data_dir
 
     if given.embedded:
-        return (named or given.optional_path("database.data_dir") or own_data_dir()).absolute()
+        configured = named or given.optional_path("database.data_dir")
+        return (configured or development_data_dir()).absolute()
     if named is not None:
         source = given.origins["database.url"].source
         raise UsageError(
@@ -114,7 +120,7 @@ def _trusted(files: Certificates, others: Path | None) -> Path:
     return trusted_beside(files, others)
 
 
-def _refuse_another_s(config: Config) -> None:
+def _refuse_borrowed_server(config: Config) -> None:
     """A server that ends with some other program would be taken from under us, and a second `dev`
     would take the receiver's subscription from the first."""
     from surehook.embedded.directory import in_use
@@ -124,11 +130,11 @@ def _refuse_another_s(config: Config) -> None:
         raise in_use(embedded_server(config).data_dir, holder)
 
 
-async def _run(config: Config, place: Place, files: Certificates, began: float) -> None:
+async def _run(config: Config, place: Place, files: Certificates, began: float, note: Note) -> None:
     from surehook.dev import Development
 
     await _make_ready(config, place)
-    development = Development(config, place, files, _show)
+    development = Development(config, place, files, _show, note)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, development.stop)

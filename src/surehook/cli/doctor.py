@@ -10,10 +10,10 @@ from dataclasses import asdict
 import click
 
 from surehook.cli import Invocation
+from surehook.cli.database import on_database
 from surehook.config import without_password
 from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
-from surehook.place import resolve_place
 from surehook.store.findings import Finding, Level
 
 _MARKS = {
@@ -27,8 +27,7 @@ _MARKS = {
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def doctor(invocation: Invocation, as_json: bool) -> None:
-    config = invocation.config()
-    with resolve_place(config) as place:
+    with on_database(invocation) as (config, place):
         findings = asyncio.run(examine(config, place))
     fit = all(finding.level is not Level.WRONG for finding in findings)
     if as_json:

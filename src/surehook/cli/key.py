@@ -1,7 +1,6 @@
 """`surehook key …`: API keys, directly on the database: a first one needs no running API.
 
-Reads   api_keys without hashes     Writes  api_keys, as the component `keys`; the schema of an
-                                            embedded database that has none yet
+Reads   api_keys without hashes     Writes  api_keys, as the component `keys`
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None
     table(columns, rows, "There is no key yet; `surehook key create` makes one.")
 
 
-@key.command(help="Revoke a key; within 2 seconds it opens nothing. Safe to repeat.")
+@key.command(help="Revoke a key; takes effect within 2 seconds. Safe to repeat.")
 @id_argument("key_id")
 @as_json_option
 @click.pass_obj
@@ -96,21 +95,16 @@ def _facts(made: ApiKey) -> list[tuple[str, object]]:
 
 def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> T:
     """Do it as the component `keys`; our own server runs for as long as it takes."""
-    from surehook.cli.serve import make_ready
-    from surehook.place import resolve_place
+    from surehook.cli.database import on_database
     from surehook.store import open_database, store_of
     from surehook.store.keys import KeyStore
 
-    config = invocation.config()
-
     async def run() -> T:
-        if config.embedded:
-            await make_ready(config, place, "keys")
         database = await open_database(config, place, "keys")
         try:
             return await work(Keys(store_of(KeyStore, database)))
         finally:
             await database.close()
 
-    with resolve_place(config) as place:
+    with on_database(invocation) as (config, place):
         return asyncio.run(run())

@@ -10,9 +10,9 @@ import click
 
 from surehook import __version__
 from surehook.cli import Invocation
+from surehook.cli.database import on_database
 from surehook.config import Config
 from surehook.errors import AnswerIsNo
-from surehook.place import resolve_place
 from surehook.store import engine_of
 from surehook.store.engine import Engine
 from surehook.store.logins import Login, Place
@@ -27,8 +27,7 @@ from surehook.store.migrations import State
 def migrate(invocation: Invocation, status: bool, sql: bool, as_json: bool) -> None:
     if status and sql:
         raise click.UsageError("--status and --sql exclude each other.")
-    config = invocation.config()
-    with resolve_place(config) as place:
+    with on_database(invocation, must_exist=status or sql) as (config, place):
         asyncio.run(_run(config, place, status, sql, as_json))
 
 

@@ -193,6 +193,11 @@ def note(text: str) -> None:
     click.secho(text, dim=True, err=True)
 
 
+def say_which(system: object) -> None:
+    """On which system a command acts: one line, beside its results."""
+    note(f"system: {system}")
+
+
 def status(word: str) -> str:
     """A state in its colour; click drops the colour in a pipe."""
     return click.style(word, fg=_COLOURS.get(word))

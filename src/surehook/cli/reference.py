@@ -26,13 +26,16 @@ What went wrong is one line on standard error. At a terminal there are tables an
 aligned text with times in UTC. `--json` prints one object, or one object per line for lists, with
 the names of the [API](api.md).
 
+Every command acts on [the system that is named, else on the one that runs](../operate/systems.md),
+and says on standard error which one it is.
+
 Commands that call the API (`publish`, `event`, `subscription`, `delivery`, `dead-letter`, `tail`)
-find it by the first of these: `--url`; `SUREHOOK_URL`; a `surehook dev` that runs here, unless
-`api.listen` or `api.admin_key` is configured; `api.listen`, by default `127.0.0.1:8080`. The key is
-that of `--api-key`, else `SUREHOOK_API_KEY`, else the configuration's `api.admin_key` (only for the
-configuration's own API, or one on this machine), else the key that `surehook dev` keeps (only for
-one on this machine). Others on a machine can see a key in its list of processes: prefer the
-variable. `surehook key` works on the database itself.
+find it by the first of these: `--url`; `SUREHOOK_URL`; `api.listen`, if that or `api.admin_key` is
+configured; the API of the system that runs here; `127.0.0.1:8080`. The key is that of `--api-key`,
+else `SUREHOOK_API_KEY`, else the configuration's `api.admin_key` (only for the configuration's own
+API, or one on this machine), else the key that `surehook dev` keeps (only for a `dev` that runs
+here). Others on a machine can see a key in its list of processes: prefer the variable. `surehook
+key`, `doctor`, `check`, `migrate` and `db` open the database itself.
 """
 EXPLAINED_ABOVE = ("help", "url", "api_key")
 

@@ -17,10 +17,12 @@ from surehook.doctor import refuse_if_unsafe
 from surehook.errors import UsageError
 from surehook.observe import log
 from surehook.place import resolve_place
+from surehook.running import Note, noted
 from surehook.serve import COMPONENTS
 from surehook.serve import serve as serve_components
 from surehook.store import engine_of
 from surehook.store.logins import Login, Place, login
+from surehook.system import System, created_by
 
 
 def _names(given: str | None) -> Sequence[str]:
@@ -42,21 +44,27 @@ def _names(given: str | None) -> Sequence[str]:
 @click.pass_obj
 def serve(invocation: Invocation, components: str | None) -> None:
     names = _names(components)
-    run_components(invocation.config(), names)
+    run_components(invocation.config(), names, "surehook serve")
 
 
 @click.command(help="Run one component alone.")
 @click.argument("name", metavar="NAME")
 @click.pass_obj
 def run(invocation: Invocation, name: str) -> None:
-    run_components(invocation.config(), _names(name))
+    names = _names(name)
+    run_components(invocation.config(), names, f"surehook run {name}")
 
 
-def run_components(config: Config, names: Sequence[str]) -> None:
+def run_components(config: Config, names: Sequence[str], command: str) -> None:
     """Until SIGTERM or SIGINT; an embedded database is migrated first."""
     log.start(config.text("log.level"), config.text("log.format"))
-    with resolve_place(config) as place, event_loop() as runner:
-        runner.run(_serve(config, place, names))
+    system = created_by(config)
+    with (
+        resolve_place(config) as place,
+        noted(command, system.database, embedded=system.embedded) as note,
+        event_loop() as runner,
+    ):
+        runner.run(_serve(config, place, names, system, note))
 
 
 def event_loop() -> asyncio.Runner:
@@ -68,11 +76,15 @@ def event_loop() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(config: Config, place: Place, names: Sequence[str]) -> None:
+async def _serve(
+    config: Config, place: Place, names: Sequence[str], system: System, note: Note
+) -> None:
     await make_ready(config, place, names[0])
     where = without_password(place.url)
-    observe.emit("process.started", components=list(names), database=where)
-    await serve_components(config, place, names)
+    observe.emit(
+        "process.started", components=list(names), database=where, database_from=system.source
+    )
+    await serve_components(config, place, names, note.serves)
 
 
 async def make_ready(config: Config, place: Place, component: str) -> None:

@@ -9,7 +9,6 @@
     supervisor  the process that owns it: lock, start, watch, restart, stop
     server      EmbeddedServer: what the rest of surehook uses
     upgrade     to a newer major version of PostgreSQL
-    cli         `surehook db …`
 
 Imports only `surehook.errors`. Reads the environment only to find the default data directory.
 """
@@ -19,7 +18,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["default_data_dir"]
+from surehook.errors import UsageError
+
+__all__ = ["default_data_dir", "development_data_dir"]
 
 
 def default_data_dir() -> Path:
@@ -30,4 +31,15 @@ def default_data_dir() -> Path:
         return Path("/var/lib/surehook")
     if base := os.environ.get("XDG_DATA_HOME"):
         return Path(base) / "surehook"
-    return Path.home() / ".local" / "share" / "surehook"
+    try:
+        return Path.home() / ".local" / "share" / "surehook"
+    except RuntimeError:
+        raise UsageError(
+            "This user has no home directory for the data.", "Name one with SUREHOOK_DATA_DIR."
+        ) from None
+
+
+def development_data_dir() -> Path:
+    """Where `surehook dev` keeps its data unless told otherwise: never among a production's."""
+    usual = default_data_dir()
+    return usual.with_name(f"{usual.name}-dev")

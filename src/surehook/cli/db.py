@@ -1,7 +1,6 @@
 """`surehook db …`: the embedded PostgreSQL server, for people.
 
-Reads   the environment (SUREHOOK_DATA_DIR, SUREHOOK_POSTGRES_BINARIES, whether there is a
-        SUREHOOK_DATABASE_URL), the data directory
+Reads   the configuration, what runs, the data directory
 Writes  only through EmbeddedServer
 
 Prints no secret: the URL names the file that holds the password.
@@ -17,63 +16,105 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import click
 
-from surehook.embedded import default_data_dir
-from surehook.errors import AnswerIsNo, EmbeddedServerError, SurehookError, UsageError
+from surehook.cli import InOrder, Invocation
+from surehook.errors import AnswerIsNo, EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
     from surehook.embedded.server import EmbeddedServer
+    from surehook.system import System
 
 P = ParamSpec("P")
 
 
-@click.group("db", help="The embedded PostgreSQL server, as its owner.")
+@click.group("db", cls=InOrder, help="The embedded PostgreSQL server, as its owner.")
 def db() -> None:
     pass
 
 
 def _with_server(
-    command: Callable[Concatenate[EmbeddedServer, P], None],
-) -> Callable[..., None]:
-    """The options every command has, turned into a server; a user's mistake becomes one line."""
+    *, makes: bool = False, must_exist: bool = True
+) -> Callable[[Callable[Concatenate[EmbeddedServer, P], None]], Callable[..., None]]:
+    """The options that every command has, turned into a server. `makes`: the command brings a
+    database into being; else `must_exist` says whether there has to be one."""
 
-    @click.option(
-        "--data-dir",
-        type=click.Path(path_type=Path),
-        envvar="SUREHOOK_DATA_DIR",
-        help="Where the data lies.",
-    )
-    @click.option(
-        "--binaries",
-        type=click.Path(path_type=Path),
-        envvar="SUREHOOK_POSTGRES_BINARIES",
-        help="Folder of the PostgreSQL programs; found by itself if not given.",
-    )
-    @wraps(command)
-    def prepared(
-        data_dir: Path | None, binaries: Path | None, *args: P.args, **kwargs: P.kwargs
-    ) -> None:
-        from surehook.embedded.server import EmbeddedServer
+    def decorate(command: Callable[Concatenate[EmbeddedServer, P], None]) -> Callable[..., None]:
+        @click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path),
+            metavar="DIRECTORY",
+            help="Where the data lies; else SUREHOOK_DATA_DIR, else the system that runs.",
+        )
+        @click.option(
+            "--binaries",
+            type=click.Path(path_type=Path),
+            metavar="DIRECTORY",
+            help="The PostgreSQL programs; else SUREHOOK_POSTGRES_BINARIES, else found here.",
+        )
+        @click.pass_obj
+        @wraps(command)
+        def prepared(
+            invocation: Invocation,
+            /,
+            data_dir: Path | None,
+            binaries: Path | None,
+            *args: P.args,
+            **kwargs: P.kwargs,
+        ) -> None:
+            from surehook.cli.output import say_which
+            from surehook.embedded.server import EmbeddedServer
 
-        try:
-            server = EmbeddedServer(data_dir or default_data_dir(), binaries=binaries)
+            system, programs = _embedded(invocation, data_dir, binaries, makes, must_exist)
+            say_which(system)
+            server = EmbeddedServer(Path(system.database), binaries=programs)
             command(server, *args, **kwargs)
-        except SurehookError as error:
-            click.echo(f"surehook: {error}", err=True)
-            sys.exit(error.exit_code)
 
-    return prepared
+        return prepared
+
+    return decorate
+
+
+def _embedded(
+    invocation: Invocation,
+    data_dir: Path | None,
+    binaries: Path | None,
+    makes: bool,
+    must_exist: bool,
+) -> tuple[System, Path | None]:
+    """The embedded database that is meant, and the programs to run it with."""
+    from dataclasses import replace
+
+    from surehook.system import chosen, created_by
+
+    flags = {
+        "database.data_dir": str(data_dir) if data_dir else None,
+        "database.postgres_binaries": str(binaries) if binaries else None,
+        "database.roles": False,  # the server itself needs no role secret
+    }
+    config = invocation.config(flags)
+    if config.optional_path("database.data_dir") is not None:
+        config = config.without("database.url")  # the directory is meant, whatever else is said
+    find = created_by if makes else partial(chosen, must_exist=must_exist, embedded=True)
+    system = find(config)
+    if not system.embedded:
+        raise UsageError(
+            f"{system.source} names another database; `surehook db` is for the embedded one.",
+            "Use a client of that database, or name the embedded one with --data-dir.",
+        )
+    if data_dir is not None:
+        system = replace(system, source="--data-dir")
+    return system, config.optional_path("database.postgres_binaries")
 
 
 @db.command(help="Start the server; it stays when this command has returned.")
 @click.option("--foreground", is_flag=True, help="Stay until SIGTERM or Ctrl-C, then stop it.")
-@_with_server
+@_with_server(makes=True)
 def start(server: EmbeddedServer, foreground: bool) -> None:
     if foreground:
         _stay(server)
@@ -83,13 +124,13 @@ def start(server: EmbeddedServer, foreground: bool) -> None:
 
 
 @db.command(help="Stop a server that `db start` started.")
-@_with_server
+@_with_server(must_exist=False)
 def stop(server: EmbeddedServer) -> None:
     click.echo("stopped" if server.stop_detached() else "no server was running")
 
 
 @db.command(help="Print the URL of the running server; its password is in the file it names.")
-@_with_server
+@_with_server(must_exist=False)
 def url(server: EmbeddedServer) -> None:
     if not server.attach():
         raise EmbeddedServerError(
@@ -100,7 +141,7 @@ def url(server: EmbeddedServer) -> None:
 
 @db.command(help="Say whether a server runs, and whose it is; exit code 1 if none does.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@_with_server
+@_with_server(must_exist=False)
 def status(server: EmbeddedServer, as_json: bool) -> None:
     running = server.attach()
     facts: dict[str, object] = {"data_dir": str(server.data_dir), "running": running}
@@ -120,9 +161,8 @@ def status(server: EmbeddedServer, as_json: bool) -> None:
     help="Run psql as the owner: surehook db psql -- -c 'SELECT 1'. Starts a server if none runs.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@_with_server
+@_with_server()
 def psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> None:
-    _refuse_another_database()
     if not server.attach():
         server.start()
     try:
@@ -133,7 +173,7 @@ def psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> None:
 
 
 @db.command(help="Move the data to the newest PostgreSQL at hand; the old data is kept beside.")
-@_with_server
+@_with_server()
 def upgrade(server: EmbeddedServer) -> None:
     old, new, kept = server.upgrade()
     if old == new:
@@ -145,16 +185,6 @@ def upgrade(server: EmbeddedServer) -> None:
         analyze += ["--maintenance-db", server.url]
         subprocess.run(analyze, env=_client_environment(server), check=False)
     click.echo(f"upgraded from {old} to {new}; when content, remove {kept}")
-
-
-def _refuse_another_database() -> None:
-    """Who works on a database of their own does not mean the embedded one."""
-    meant = click.get_current_context().params["data_dir"] is not None
-    if os.environ.get("SUREHOOK_DATABASE_URL") and not meant:
-        raise UsageError(
-            "SUREHOOK_DATABASE_URL names another database; `surehook db` is for the embedded one.",
-            "Use psql with your own URL, or name the embedded one's directory with --data-dir.",
-        )
 
 
 def _client_environment(server: EmbeddedServer) -> dict[str, str]:
@@ -190,7 +220,3 @@ def _stay(server: EmbeddedServer) -> None:
         while True:
             server.poll()
             time.sleep(1)
-
-
-if __name__ == "__main__":
-    db()
