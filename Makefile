@@ -7,9 +7,17 @@ READY  := $(VENV)/.ready
 MARIADB := mariadb-server-core mariadb-client-core
 # The locks name exact versions and hashes; --no-deps keeps anything else out.
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra embedded
+# The lowest versions that pyproject.toml declares, in a virtual environment of their own, and what
+# shows that they work: every package is used by one of these at least, on both engines.
+FLOORS := .venv-floors
+FLOORS_TOOLS := hatchling editables hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist sqlglot trustme
+FLOORS_TESTS := tests/test_cli.py tests/unit/test_secrets.py tests/api/test_health.py tests/store/test_rows.py \
+  tests/delivery/test_names_and_addresses.py tests/scenarios/test_five_scenarios.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install mariadb dev test test-long check format generate lock bench clean
+.PHONY: help install mariadb dev test test-long floors check format generate lock bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -43,6 +51,17 @@ test-long: $(READY) mariadb ## the tests that need minutes or millions of rows, 
 	@SUREHOOK_TEST_BUCKETS=4 $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" \
 	  tests/store tests/pipeline tests/scenarios
 
+floors: $(FLOORS)/.ready mariadb ## a smoke suite with the lowest versions that pyproject.toml permits
+	@exec $(FLOORS)/bin/python -m pytest -q -n 4 --dist worksteal -m "not long" -p no:cacheprovider $(FLOORS_TESTS)
+
+$(FLOORS)/.ready: requirements-floors.lock pyproject.toml
+	@rm -rf $(FLOORS) && $(PYTHON) -m venv $(FLOORS)
+	@echo "installing into $(FLOORS)"
+	@$(FLOORS)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --no-deps \
+	  --only-binary :all: -r requirements-floors.lock
+	@$(FLOORS)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable .
+	@touch $@
+
 check: $(READY) ## lint, types, structure, generated files fresh
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
@@ -56,16 +75,15 @@ format: $(READY) ## let ruff format and fix what it can
 generate: $(READY) ## write triggers, grants, enums and docs from states.py and roles.py
 	@$(BIN)/python -m surehook.generate
 
-lock: ## resolve pyproject.toml anew into the two lock files
+lock: ## resolve pyproject.toml anew into the lock files
 	@test -x .venv-lock/bin/uv || ($(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip -q install uv==0.13.7)
-	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
-	@.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-header --no-annotate --no-strip-extras -c requirements.lock \
-	  pyproject.toml requirements-dev.in -o requirements-dev.lock
+	@$(COMPILE) pyproject.toml -o requirements.lock
+	@$(COMPILE) --no-strip-extras -c requirements.lock pyproject.toml requirements-dev.in -o requirements-dev.lock
+	@grep -oE '^($(subst $() ,|,$(FLOORS_TOOLS)))==[^ ]+' requirements-dev.lock | \
+	  $(COMPILE) --resolution lowest-direct pyproject.toml - -o requirements-floors.lock
 
 bench: $(READY) ## measure: deliveries per second and CPU per delivery
 	@exec $(BIN)/python -m surehook bench
 
 clean: ## remove what the targets made (not a data directory)
-	rm -rf $(VENV) .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) .venv-lock $(FLOORS) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "outbox": {"payload", "rules"},  # what applications embed stays light: no store, no delivery
     "client": {"errors", "payload", "rules"},
     "statedir": {"errors"},
-    "certificates": {"statedir"},
+    "x509": set(),
+    "certificates": {"statedir", "x509"},
     "listen": {"receive"},
     "testing": {"listen", "certificates"},
     "observe": {"errors"},
@@ -42,6 +43,9 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "store": {*PURE, "errors", "config", "observe"},
     "pipeline": {*PURE, "errors", "rules", "config", "observe", "receive", "delivery", "store"},
 }
+# What an installation without extras is for.
+LIGHT = {"", "client", "outbox", "receive", "testing", "listen", "certificates", "x509", "payload"}
+LIGHT |= {"errors", "rules", "statedir", "pytest_plugin"}
 FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100
 VAGUE = {"util", "utils", "helper", "helpers", "common", "manager", "misc"}
@@ -313,9 +317,32 @@ def test_every_dependency_is_justified() -> None:
 
     page = (REPOSITORY / "docs" / "dependencies.md").read_text(encoding="utf-8")
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = project["project"]["dependencies"]
+    wanted = list(project["project"]["dependencies"])
+    for extra in project["project"]["optional-dependencies"].values():
+        wanted += [line for line in extra if not line.startswith("surehook[")]
     wanted += (REPOSITORY / "requirements-dev.in").read_text(encoding="utf-8").splitlines()
     for line in wanted:
         name = re.match(r"[\w-]+", line)
         if name:
             assert f"| `{name[0]}` |" in page, f"docs/dependencies.md does not explain {name[0]}"
+
+
+def test_what_applications_import_needs_no_extra() -> None:
+    """Wherever in these modules: an import that waits would fail later, with the same package."""
+    import sys
+    import tomllib
+
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = {re.split(r"[^\w-]", line)[0] for line in project["project"]["dependencies"]}
+    optional = {("receive", "cryptography"), ("pytest_plugin", "pytest")}
+    optional |= {("outbox", "django"), ("outbox", "sqlalchemy")}
+    for path in SOURCES:
+        part = part_of(name_of(path))
+        if part not in LIGHT:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for package in {name.partition(".")[0] for name in names} - {"surehook"}:
+                known = package in sys.stdlib_module_names or package in declared
+                assert known or (part, package) in optional, f"{path.name} imports {package}"

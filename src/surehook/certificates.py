@@ -13,16 +13,15 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
+import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
+from surehook import x509
 from surehook.statedir import state_directory as state_directory  # where they are usually kept
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -58,95 +57,47 @@ def trusted_beside(files: Certificates, others: Path) -> Path:
 
 def made(names: Sequence[str] = LOCAL_NAMES) -> tuple[bytes, bytes]:
     """(the authority's certificate, the server's certificate and key), as PEM."""
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    server_key = ec.generate_private_key(ec.SECP256R1())
-    issuer = _name(f"surehook local authority {secrets.token_hex(4)}")
-    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        _begun(issuer, issuer, authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(authority_id, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    server = (
-        _begun(_name(names[0]), issuer, server_key.public_key())
-        .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id),
-            critical=False,
-        )
-        .sign(authority_key, hashes.SHA256())
-    )
-    key_pem = server_key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    pem = serialization.Encoding.PEM
-    return authority.public_bytes(pem), server.public_bytes(pem) + key_pem
-
-
-def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + VALID)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _alternatives(names: Sequence[str]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
-    for name in names:
-        try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
-        except ValueError:
-            found.append(x509.DNSName(name))
-    return found
+    valid = (now - timedelta(hours=1), now + VALID)
+    issuer = f"surehook local authority {secrets.token_hex(4)}"
+    authority_key, server_key = x509.Key(), x509.Key()
+    server = x509.server(server_key, names, authority_key, issuer, valid)
+    return x509.authority(authority_key, issuer, valid), server + server_key.pem()
 
 
 def _is_good(files: Certificates, names: Sequence[str]) -> bool:
+    """Whether a client that trusts the one file accepts a server with the other, for a while."""
     try:
-        authority = x509.load_pem_x509_certificate(files.ca_file.read_bytes())
-        server = x509.load_pem_x509_certificate(files.server_file.read_bytes())
-        server.verify_directly_issued_by(authority)
-        present = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, TypeError, x509.ExtensionNotFound):
+        certificate = _presented(files, names[0])
+    except (OSError, ValueError):  # missing, not what it should be, or refused by the client
         return False
-    except Exception as error:  # a signature that does not fit
-        if type(error).__name__ != "InvalidSignature":
-            raise
-        return False
-    fresh = server.not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
-    return fresh and set(_alternatives(names)) <= set(present)
+    seconds = ssl.cert_time_to_seconds(certificate["notAfter"])
+    fresh = datetime.fromtimestamp(seconds, UTC) - RENEW_BEFORE > datetime.now(UTC)
+    present = {_comparable(value) for _, value in certificate.get("subjectAltName", ())}
+    return fresh and {_comparable(name) for name in names} <= present
+
+
+def _presented(files: Certificates, name: str) -> dict[str, Any]:
+    """The server's certificate as its client sees it, after a handshake in memory."""
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.load_verify_locations(files.ca_file)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(files.server_file, password="")  # never ask a person for one
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=name)
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return client.getpeercert() or {}
+
+
+def _comparable(name: str) -> str:
+    """An address has several spellings."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name.lower()
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:

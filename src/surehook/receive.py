@@ -132,8 +132,13 @@ def _fits(secret: str, signed: bytes, signatures: list[str]) -> bool:
 
 
 def _fits_public_key(key: bytes, signed: bytes, signatures: list[str]) -> bool:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise ImportError(
+            "checking a whpk_ key needs the package cryptography: pip install cryptography"
+        ) from None
 
     public = Ed25519PublicKey.from_public_bytes(key)
     for text in signatures:

