@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # MariaDB without its service: the tests start their own.
 MARIADB := mariadb-server-core mariadb-client-core
+# What tests put in front of the API.
+CLIENTS := curl nginx-light haproxy
 # The locks name exact versions and hashes; --no-deps keeps anything else out.
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -13,11 +15,11 @@ COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.
 # shows that they work: every package is used by one of these at least, on both engines.
 FLOORS := .venv-floors
 FLOORS_TOOLS := hatchling editables hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist sqlglot trustme
-FLOORS_TESTS := tests/test_cli.py tests/unit/test_secrets.py tests/api/test_health.py tests/store/test_rows.py \
+FLOORS_TESTS := tests/test_cli.py tests/unit/test_secrets.py tests/api/test_health.py tests/api/test_framing.py tests/store/test_rows.py \
   tests/delivery/test_names_and_addresses.py tests/scenarios/test_five_scenarios.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install mariadb dev test test-long floors check format generate lock bench clean
+.PHONY: help install mariadb clients dev test test-long floors check format generate lock bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -40,13 +42,21 @@ mariadb: ## install the tests' second database engine, if apt is here and we may
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends $(MARIADB) > /dev/null; } || \
 	  echo "MariaDB cannot be installed: the tests will say what was not run"; fi
 
+clients: ## install curl, nginx and haproxy for the API's tests, if apt is here and we may
+	@if ! { export PATH="$$PATH:/usr/sbin"; command -v curl && command -v nginx && command -v haproxy; } > /dev/null && \
+	  test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
+	  echo "installing $(CLIENTS)"; export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get -qq install -y --no-install-recommends $(CLIENTS) > /dev/null 2>&1 || \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends $(CLIENTS) > /dev/null; } || \
+	  echo "They cannot be installed: the tests will say what was not run"; fi
+
 dev: $(READY) ## run the whole system here, database included, until Ctrl-C
 	@exec $(BIN)/surehook dev
 
-test: $(READY) mariadb ## every test that CI runs, on each database engine that is here
+test: $(READY) mariadb clients ## every test that CI runs, on each database engine that is here
 	@exec $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
 
-test-long: $(READY) mariadb ## the tests that need minutes or millions of rows, and all with 4 buckets
+test-long: $(READY) mariadb clients ## the tests that need minutes or millions of rows, and all with 4 buckets
 	@$(BIN)/python -m pytest -m long
 	@SUREHOOK_TEST_BUCKETS=4 $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" \
 	  tests/store tests/pipeline tests/scenarios

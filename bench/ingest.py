@@ -39,9 +39,10 @@ from surehook.store.postgres.migrate import migrate
 
 try:
     import fastapi
+    import uvicorn
     from pydantic import BaseModel
 except ImportError:
-    sys.exit("The comparison needs FastAPI: pip install fastapi")
+    sys.exit("The comparison needs FastAPI: pip install fastapi uvicorn")
 
 KEY = "bench-key-0123456789abcdef0123456789"
 PAYLOAD = {
@@ -84,8 +85,6 @@ class PlainEvent(BaseModel):
 
 
 def serve_fastapi(url: str, _: str, ready: Pipe) -> None:
-    import uvicorn
-
     app = fastapi.FastAPI()
     pool: Any = None
 

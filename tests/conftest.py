@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from support import Configure, OpenStore, servers
+from support import Configure, OpenStore, programs, servers
 from support.clock import Clock, MysqlClock, PostgresClock
 from support.server import KINDS
 from support.servers import Server
@@ -97,10 +97,17 @@ def _not_run_on_mysql() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    lines = []
     if not servers.wanted("mysql"):
+        lines = ["tests/store, tests/pipeline and tests/scenarios on MySQL:", _not_run_on_mysql()]
+    if programs.missing():
+        names = " ".join(programs.PACKAGES[name] for name in programs.missing())
+        lines.append(f"the API with {', '.join(programs.missing())}: not here.")
+        lines.append(f"Debian: apt-get install {names}")
+    if lines:
         terminalreporter.section("NOT RUN", sep="!", red=True, bold=True)
-        terminalreporter.line("tests/store, tests/pipeline and tests/scenarios on MySQL:", red=True)
-        terminalreporter.line(_not_run_on_mysql(), red=True)
+    for line in lines:
+        terminalreporter.line(line, red=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -86,12 +86,15 @@ async def test_unknown_paths_and_methods_are_told(client: Client) -> None:
         (b"nonsense\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nhost : x\r\n\r\n", 400),
         (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
-        (b"POST /v1/events HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
-        (b"POST /v1/events HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 101 + b"\r\n", 431),
-        (b"GET / HTTP/1.1\r\nx: " + b"y" * 33_000 + b"\r\n\r\n", 431),
+        (
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+            400,
+        ),
+        (b"POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"x: y\r\n" * 101 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 33_000 + b"\r\n\r\n", 431),
         (b"GET /" + b"y" * 33_000 + b" HTTP/1.1\r\n\r\n", 431),
-        (b"GET / HTTP/1.1\r\nx: " + b"y" * 200_000, 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 200_000, 431),
     ],
 )
 async def test_what_is_no_proper_request_is_refused(
@@ -117,7 +120,9 @@ async def test_one_connection_serves_many_requests_also_sent_at_once(client: Cli
 async def test_a_body_is_not_read_for_a_stranger(client: Client) -> None:
     """The answer comes although the announced body never does."""
     async with connection(client) as (reader, writer):
-        writer.write(b"POST /v1/events/batch HTTP/1.1\r\ncontent-length: 8000000\r\n\r\n")
+        writer.write(
+            b"POST /v1/events/batch HTTP/1.1\r\nhost: x\r\ncontent-length: 8000000\r\n\r\n"
+        )
         assert (await read_reply(reader)).status == 401
 
 
@@ -156,7 +161,8 @@ async def test_a_thousand_slow_clients_do_not_hurt_a_good_one(
     """Half have sent half a header, half have a key and send a body that never ends."""
     client = await open_api({"api.connections": 400})
     body = (
-        b"POST /v1/events HTTP/1.1\r\nauthorization: Bearer %s\r\ncontent-length: 900000\r\n\r\n{"
+        b"POST /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\n"
+        b"content-length: 900000\r\n\r\n{"
     )
     halves = (b"GET /v1/events HTTP/1.1\r\nauthori", body % ADMIN_KEY.encode())
     writers: list[asyncio.StreamWriter] = []

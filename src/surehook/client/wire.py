@@ -120,6 +120,8 @@ class Parser:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise Broken(f"the answer is not HTTP: {error}") from None
+        except httptools.HttpParserUpgrade:
+            raise Broken("the answer changes to a protocol that nobody asked for") from None
         if self._in_head and self._fed > HEAD_BYTES_MAX:
             raise Broken("the answer's head has no end")
         if len(self._body) > BODY_BYTES_MAX:
