@@ -12,7 +12,7 @@ from support.api import NewKey, OpenApi
 from support.http import Client
 from support.rows import a_saga, an_event
 from support.waiting import until
-from surehook import observe
+from surehook import __version__, observe
 from surehook.observe import Level
 from surehook.observe.metrics import METRICS, Metrics
 from surehook.states import SagaStatus
@@ -35,6 +35,18 @@ async def test_health_needs_no_key_and_no_database(client: Client) -> None:
         200,
         {"ready": True, "checks": {"database": "ok", "api": "ok"}},
     )
+
+
+async def test_the_root_says_where_things_are(client: Client) -> None:
+    stranger = client.with_key(None)
+    reply = await stranger.get("/")
+    assert reply.status == 200
+    places = reply.json()
+    assert (places.pop("name"), places.pop("version")) == ("surehook", __version__)
+    assert places.pop("api") == "/v1"
+    for path in places.values():
+        shown = client if path == places["metrics"] else stranger
+        assert (await shown.get(path)).status == 200, path
 
 
 async def test_a_process_with_loops_is_ready_when_they_go_round(open_api: OpenApi) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from surehook.api.problems import FORBIDDEN, UNAVAILABLE, Problem
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import Health, Readiness
+from surehook.api.shapes import Health, Readiness, Start
 from surehook.errors import SurehookError
 from surehook.observe.metrics import Metrics
 from surehook.pipeline.keys import Scope
@@ -115,6 +115,10 @@ def _heard(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
+async def start(call: Call) -> Answer:
+    return Answer(200, Start())
+
+
 async def healthz(call: Call) -> Answer:
     return Answer(200, Health("ok"))
 
@@ -154,6 +158,7 @@ async def docs(call: Call) -> Answer:
 
 
 ROUTES = (
+    Route("GET", "/", start, None, "Where things are", {200: Start}, "docs"),
     Route("GET", "/healthz", healthz, None, "The process answers", {200: Health}, "health"),
     Route(
         "GET",

@@ -13,7 +13,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from surehook import rules
+from surehook import __version__, rules
 from surehook.api.problems import ProblemBody
 from surehook.delivery.outcome import ErrorCode
 from surehook.states import JobStatus, SagaStatus
@@ -469,6 +469,19 @@ class KeysQuery(ListQuery, frozen=True, kw_only=True):
 
 
 # ── Health ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Start(Struct, frozen=True):
+    """Where things are."""
+
+    name: str = "surehook"
+    version: str = __version__
+    docs: str = "/docs"
+    openapi: str = "/openapi.json"
+    api: str = "/v1"
+    health: str = "/healthz"
+    readiness: str = "/readyz"
+    metrics: str = "/metrics"
 
 
 class Health(Struct, frozen=True):
