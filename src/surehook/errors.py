@@ -60,6 +60,10 @@ class NotFound(AnswerIsNo):
     """There is none with this id, or it belongs to someone else."""
 
 
+class Stale(AnswerIsNo):
+    """It was changed since it was read."""
+
+
 class Unreachable(SurehookError):
     """A database or a service does not answer."""
 

@@ -172,6 +172,7 @@ class Subscription(msgspec.Struct, frozen=True):
     description: str | None
     created_at: datetime
     updated_at: datetime
+    version: int
 
 
 class Verification(msgspec.Struct, frozen=True):

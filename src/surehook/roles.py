@@ -41,6 +41,7 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "idempotency_key",
         "created_at",
         "updated_at",
+        "version",
     ),
     "subscription_secrets": (
         "id",

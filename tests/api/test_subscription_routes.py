@@ -171,3 +171,35 @@ async def test_without_an_encryption_key_nothing_is_stored(
         reply = await client.post("/v1/subscriptions", NEW)
     assert (reply.status, reply.json()["detail"][:24]) == (503, "SUREHOOK_ENCRYPTION_KEY ")
     assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 0
+
+
+async def test_a_change_with_if_match_is_made_only_from_the_version_that_was_read(
+    client: Client,
+) -> None:
+    made = await client.post("/v1/subscriptions", NEW)
+    path, tag = f"/v1/subscriptions/{made.json()['id']}", made.headers["etag"]
+    assert tag == f'"{made.json()["version"]}"' == (await client.get(path)).headers["etag"]
+
+    async def change(attempts: int, if_match: str) -> Any:
+        return await client.ask("PATCH", path, {"max_attempts": attempts}, {"if-match": if_match})
+
+    first = await change(3, tag)
+    assert (first.status, first.json()["max_attempts"]) == (200, 3)
+    assert first.headers["etag"] != tag
+    for stale in (tag, f"W/{first.headers['etag']}", '"other"', f'"other", {tag}'):
+        refused = await change(4, stale)
+        assert (refused.status, refused.json()["field"]) == (412, "If-Match"), stale
+    for wrong in ("3", '"3', ""):
+        refused = await change(4, wrong)
+        assert (refused.status, refused.json()["field"]) == (422, "If-Match"), wrong
+    assert (await client.get(path)).json() == first.json()
+    assert (await change(5, f"{tag}, {first.headers['etag']}")).status == 200
+    assert (await change(6, "*")).json()["max_attempts"] == 6
+
+
+async def test_a_change_of_what_is_not_there_is_not_found_whatever_if_match_says(
+    client: Client,
+) -> None:
+    for tag in ("*", '"1"'):
+        reply = await client.ask("PATCH", "/v1/subscriptions/99", {}, {"if-match": tag})
+        assert reply.status == 404

@@ -24,6 +24,7 @@ from surehook.client import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
+    Stale,
 )
 from surehook.store.logins import Place
 from surehook.testing import Receiver
@@ -107,6 +108,13 @@ async def test_what_becomes_of_a_subscription(client: Either, surehook_receiver:
         "subscriptions.update", subscription.id, max_attempts=None, description="x"
     )
     assert (changed.max_attempts, changed.description) == (None, "x")
+    with pytest.raises(Stale):
+        await client("subscriptions.update", subscription.id, active=False, if_version=1)
+    assert (
+        await client(
+            "subscriptions.update", subscription.id, description="y", if_version=changed.version
+        )
+    ).active
     result = await client("subscriptions.test", subscription.id, payload={"hello": 1})
     assert (result.delivered, result.response_status) == (True, 200)
     assert (await arrived(surehook_receiver, 1)).json() == {"hello": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from support import OpenStore, servers
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.secrets import Sealer, SealingError, parse_keys
-from surehook.errors import FieldRefused, NotFound
+from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.pipeline.subscriptions import Subscriptions
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE
 from surehook.store import store_of
@@ -74,6 +75,67 @@ async def test_an_update_leaves_what_it_does_not_name(subscriptions: Subscriptio
     made = (await subscriptions.create(settings(max_attempts=3, concurrency_cap=7))).subscription
     changed = await subscriptions.update(made.id, {"max_attempts": None, "active": False})
     assert (changed.max_attempts, changed.concurrency_cap, changed.active) == (None, 7, False)
+
+
+async def test_changes_of_different_settings_at_the_same_time_all_hold(
+    subscriptions: Subscriptions, owner: Any
+) -> None:
+    made = (await subscriptions.create(settings())).subscription
+    for number in range(1, 21):
+        await asyncio.gather(
+            subscriptions.update(made.id, {"active": number % 2 == 0}),
+            subscriptions.update(made.id, {"max_attempts": number}),
+            subscriptions.update(made.id, {"description": str(number)}),
+            subscriptions.update(made.id, {}, custom_headers={"x-number": str(number)}),
+        )
+        now = await subscriptions.read(made.id)
+        assert (now.active, now.max_attempts) == (number % 2 == 0, number)
+        assert now.description == str(number)
+        headers = SEALER.open(
+            await owner.fetchval("SELECT custom_headers FROM subscriptions"), HEADERS_PLACE
+        )
+        assert msgspec.json.decode(headers) == [["x-number", str(number)]]
+
+
+async def test_a_change_made_from_an_old_version_changes_nothing(
+    subscriptions: Subscriptions, owner: Any
+) -> None:
+    made = (await subscriptions.create(settings())).subscription
+    seen = await subscriptions.update(made.id, {"max_attempts": 3}, versions=[made.version])
+    assert seen.version > made.version
+    with pytest.raises(Stale, match=f"version {seen.version} now"):
+        await subscriptions.update(
+            made.id,
+            {"max_attempts": 4},
+            custom_headers={"x-a": "b"},
+            versions=[made.version],
+        )
+    assert await subscriptions.read(made.id) == seen
+    assert await owner.fetchval("SELECT custom_headers FROM subscriptions") is None
+    await owner.execute("UPDATE subscriptions SET verified = true")  # anyone's change counts
+    assert (await subscriptions.read(made.id)).version > seen.version
+
+
+async def test_of_many_changes_made_from_the_same_version_one_is_taken(
+    subscriptions: Subscriptions,
+) -> None:
+    made = (await subscriptions.create(settings())).subscription
+    answers = await asyncio.gather(
+        *(
+            subscriptions.update(made.id, {"max_attempts": number}, versions=[made.version])
+            for number in range(1, 9)
+        ),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(answer, Stale) for answer in answers) == len(answers) - 1
+
+
+async def test_a_setting_that_would_be_refused_today_does_not_hinder_another_change(
+    subscriptions: Subscriptions, owner: Any
+) -> None:
+    made = (await subscriptions.create(settings())).subscription
+    await owner.execute("UPDATE subscriptions SET callback_url = 'https://127.0.0.1/'")
+    assert not (await subscriptions.update(made.id, {"active": False})).active
 
 
 async def test_rotation_keeps_the_old_secret_for_the_overlap_only(

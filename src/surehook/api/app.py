@@ -139,7 +139,8 @@ class Api:
             if not route.raw_body:
                 body = read_body(route, body)
         idempotency_key = head.idempotency_key() if route.idempotent else None
-        return Call(self, key, head.request_id, number, query, body, idempotency_key)
+        versions = head.versions() if route.conditional else None
+        return Call(self, key, head.request_id, number, query, body, idempotency_key, versions)
 
     async def _within(self, route: Route, call: Call, seconds: float) -> Answer:
         if len(self._under_way) >= UNDER_WAY_MAX:
@@ -165,7 +166,11 @@ class Api:
         body = given.value
         if not isinstance(body, bytes):
             body = msgspec.json.encode(body)
-        headers = [*SECURITY_HEADERS, (b"content-type", given.content_type.encode())]
+        headers = [
+            *SECURITY_HEADERS,
+            (b"content-type", given.content_type.encode()),
+            *given.headers,
+        ]
         if given.content_type.startswith("text/html"):
             headers = [
                 (name, DOCS_POLICY if name == b"content-security-policy" else value)

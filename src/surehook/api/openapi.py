@@ -137,6 +137,16 @@ def _parameters(route: Route) -> Iterable[Json]:
             "description": "The same key again gives the first answer's thing",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
         }
+    if route.conditional:
+        yield {
+            "name": "If-Match",
+            "in": "header",
+            "required": False,
+            "description": "The ETag of the answer that the change is made from: refused with 412 "
+            "if it was changed since",
+            "schema": {"type": "string", "pattern": '^"[0-9]{1,18}"$'},
+            "example": '"3"',
+        }
     if route.query is not None:
         _, components = msgspec.json.schema_components([route.query], ref_template=_REF)
         properties = components[route.query.__name__]["properties"]

@@ -32,6 +32,7 @@ KINDS = (
     NO_METHOD := Kind("method-not-allowed", 405, "The method does not fit this path"),
     TIMED_OUT := Kind("request-timeout", 408, "The request did not arrive in time"),
     CONFLICT := Kind("conflict", 409, "This contradicts what is there"),
+    STALE := Kind("stale", 412, "It has been changed since it was read"),
     TOO_LARGE := Kind("too-large", 413, "The body is too large"),
     INVALID := Kind("invalid", 422, "A field is wrong"),
     TOO_MANY := Kind("too-many-failures", 429, "Too many wrong keys came from this address"),

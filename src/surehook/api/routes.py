@@ -37,6 +37,7 @@ class Call:
     query: Any  # the route's query shape
     body: Any  # the route's body shape
     idempotency_key: str | None
+    versions: list[int] | None  # one of which it must have; None: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Answer:
     status: int
     value: object
     content_type: str = "application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -70,6 +72,7 @@ class Route:
     raw_body: bool = False  # the route reads the bytes by itself
     body_max: int | None = BODY_MAX  # None: as for a batch of events
     idempotent: bool = False  # takes an Idempotency-Key
+    conditional: bool = False  # takes an If-Match
     seconds: float = QUICK_SECONDS  # for the key and the work together
     example: object = None  # of the body
     decoder: msgspec.json.Decoder[Any] | None = field(init=False, default=None)

@@ -255,6 +255,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     description: str | None
     created_at: Time
     updated_at: Time
+    version: Annotated[
+        int, Meta(ge=1, description="Grows with every change; the ETag, for If-Match")
+    ]
     verification: Annotated[Verification | None, Meta(description="The newest one")]
 
 

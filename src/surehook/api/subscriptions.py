@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from surehook.api import strict
 from surehook.api.pages import before_id, encoded_cursor, shaped
-from surehook.api.problems import NOT_FOUND, not_found
+from surehook.api.problems import NOT_FOUND, STALE, not_found
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
     BIGGEST_ID,
@@ -46,7 +46,7 @@ from surehook.store.subscriptions import Settings
 WAIT_SECONDS_MAX = 30.0
 SEND_SECONDS_MAX = 620.0
 BODY_MAX = 256 * 1024
-_OWN_COLUMNS = 16  # of a row; the newest verification's follow
+_OWN_COLUMNS = 17  # of a row; the newest verification's follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ async def create_subscription(call: Call) -> Answer:
     )
     shown = await _read(call, made.subscription.id)
     if not made.created:
-        return Answer(200, extended(NewSubscription, shown))
-    return Answer(
+        return _tagged(200, extended(NewSubscription, shown))
+    return _tagged(
         201,
         extended(NewSubscription, shown, secret=made.secret, public_key=made.public_key),
     )
@@ -99,7 +99,7 @@ async def list_subscriptions(call: Call) -> Answer:
 
 
 async def get_subscription(call: Call) -> Answer:
-    return Answer(200, await _read(call, call.number))
+    return _tagged(200, await _read(call, call.number))
 
 
 async def change_subscription(call: Call) -> Answer:
@@ -110,9 +110,13 @@ async def change_subscription(call: Call) -> Answer:
         if value is not UNSET and name != "custom_headers"
     }
     await call.api.subscriptions.subscriptions.update(
-        call.number, changes, tenant=call.key.tenant, custom_headers=body.custom_headers
+        call.number,
+        changes,
+        tenant=call.key.tenant,
+        custom_headers=body.custom_headers,
+        versions=call.versions,
     )
-    return Answer(200, await _read(call, call.number))
+    return _tagged(200, await _read(call, call.number))
 
 
 async def verify_subscription(call: Call) -> Answer:
@@ -121,7 +125,7 @@ async def verify_subscription(call: Call) -> Answer:
     await _read(call, call.number)
     if body.code is not None:
         await verifications.confirm(call.number, body.code, call.key.tenant)
-        return Answer(200, await _read(call, call.number))
+        return _tagged(200, await _read(call, call.number))
     made = await verifications.request(call.number, call.key.tenant)
     query: VerifyQuery = call.query
     if query.wait:
@@ -179,6 +183,10 @@ async def rotate_secret(call: Call) -> Answer:
 # ── Shapes ────────────────────────────────────────────────────────────────────────────────────
 
 
+def _tagged(status: int, shown: Subscription) -> Answer:
+    return Answer(status, shown, headers=((b"etag", b'"%d"' % shown.version),))
+
+
 async def _read(call: Call, number: int) -> Subscription:
     found = await call.api.observer.subscriptions(
         BIGGEST_ID,
@@ -223,6 +231,7 @@ def _shape(row: Row, header_names: list[str] | None) -> Subscription:
         description=own[13],
         created_at=rfc3339(own[14]),
         updated_at=rfc3339(own[15]),
+        version=own[16],
         verification=None if newest[0] is None else shaped(Verification, newest),
     )
 
@@ -275,9 +284,10 @@ ROUTES = (
         "Change what is named; a new URL of a verified one is staged until it proves itself",
         {200: Subscription},
         "subscriptions",
-        (NOT_FOUND,),
+        (NOT_FOUND, STALE),
         body=SubscriptionChanges,
         body_max=BODY_MAX,
+        conditional=True,
         example={"active": False},
     ),
     Route(

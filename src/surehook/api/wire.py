@@ -19,18 +19,22 @@ from surehook.api.problems import (
     BROKEN,
     CONFLICT,
     NOT_FOUND,
+    STALE,
     TOO_LARGE,
     Problem,
     invalid,
     unavailable,
 )
-from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Unreachable
+from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Stale, Unreachable
 from surehook.pipeline.ingest import EventRefused, KeyTaken
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,100}")
+_TAG = rb'\s*(?:W/)?"[!#-~\x80-\xff]*"\s*'
+_ENTITY_TAGS = re.compile(_TAG + rb"(?:," + _TAG + rb")*")
+_OWN_TAG = re.compile(rb'(?<!/)"([0-9]{1,18})"')
 _process = secrets.token_hex(4)
 _numbers = count(1)
 
@@ -58,11 +62,12 @@ class Gone(Exception):
 class Head:
     """What the headers of a request say."""
 
-    __slots__ = ("_idempotency_key", "authorization", "client", "length", "request_id")
+    __slots__ = ("_idempotency_key", "_if_match", "authorization", "client", "length", "request_id")
 
     def __init__(self, scope: dict[str, Any]) -> None:
         self.authorization: bytes | None = None
         self._idempotency_key: bytes | None = None
+        self._if_match: bytes | None = None
         self.length: int | None = None
         self.request_id = ""
         client = scope.get("client")
@@ -74,6 +79,8 @@ class Head:
                 self.length = int(value)  # the HTTP parser lets digits through only
             elif name == b"idempotency-key":
                 self._idempotency_key = value
+            elif name == b"if-match":
+                self._if_match = value if self._if_match is None else self._if_match + b"," + value
             elif name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
                 self.request_id = value.decode("ascii")
         if not self.request_id:
@@ -88,6 +95,15 @@ class Head:
             raise invalid("It is not UTF-8.", "Idempotency-Key") from None
         rules.check_external_id(key, "Idempotency-Key")
         return key
+
+    def versions(self) -> list[int] | None:
+        """The versions that If-Match names; None: it names none, or any will do. A tag that is not
+        one of ours, or a weak one, matches nothing."""
+        if self._if_match is None or self._if_match.strip() == b"*":
+            return None
+        if not _ENTITY_TAGS.fullmatch(self._if_match):
+            raise invalid('Use the ETag of an answer, with its quotes: "3".', "If-Match")
+        return [int(number) for number in _OWN_TAG.findall(self._if_match)]
 
 
 class Room:
@@ -191,6 +207,8 @@ def as_problem(error: Exception, request_id: str) -> Problem:
             return Problem(NOT_FOUND, error.message)
         case KeyTaken():
             return Problem(CONFLICT, error.message, "external_id")
+        case Stale():
+            return Problem(STALE, str(error), "If-Match")
         case AnswerIsNo():
             return Problem(CONFLICT, str(error))
         case Unreachable():

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Refused,
         ServiceUnavailable,
         ServiceUnreachable,
+        Stale,
     )
     from surehook.client.tries import Retry
 
@@ -55,6 +56,7 @@ __all__ = [
     "Retry",
     "ServiceUnavailable",
     "ServiceUnreachable",
+    "Stale",
 ]
 
 _PLACES = {

@@ -278,12 +278,24 @@ def update_subscription(
     concurrency_cap: int | UnsetType | None = UNSET,
     rate_limit_per_second: float | UnsetType | None = UNSET,
     custom_headers: Mapping[str, str] | UnsetType | None = UNSET,
+    if_version: int | None = None,
 ) -> Call[Subscription]:
-    """Change what is given; None takes an optional setting away."""
-    fields = _given(locals(), but=("subscription_id",))
-    target = f"/v1/subscriptions/{int(subscription_id)}"
-    body = _ENCODER.encode(fields)
-    return Call(method="PATCH", target=target, read=_SUBSCRIPTION, body=body)
+    """Change what is given; None takes an optional setting away.
+
+    `if_version`: the `version` of the subscription that the change is made from. If it has been
+    changed since, nothing changes and Stale is raised.
+    """
+    fields = _given(locals(), but=("subscription_id", "if_version"))
+    headers = () if if_version is None else (("if-match", f'"{int(if_version)}"'),)
+    return Call(
+        method="PATCH",
+        target=f"/v1/subscriptions/{int(subscription_id)}",
+        read=_SUBSCRIPTION,
+        body=_ENCODER.encode(fields),
+        headers=headers,
+        # If the first try was done after all, its own change would make the second one stale.
+        repeatable=if_version is None,
+    )
 
 
 def verify_subscription(subscription_id: int, *, wait: float | None = None) -> Call[Verification]:

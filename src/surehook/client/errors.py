@@ -9,6 +9,7 @@
         ├── NotPermitted        403   the key lacks the scope
         ├── NotFound            404   not there, or not this key's tenant's
         ├── Conflict            409   the key stands for something else, or the state forbids it
+        ├── Stale               412   changed since the version that the change was made from
         ├── RateLimited         429   … and still so after the last try
         └── ServiceUnavailable  5xx   … and still so after the last try
 
@@ -101,6 +102,10 @@ class Conflict(Refused):
     """The key stands for something else already, or the present state forbids it."""
 
 
+class Stale(Refused):
+    """It has been changed since the version that the change was made from."""
+
+
 class RateLimited(Refused):
     """Too much at once, still after the last try."""
 
@@ -118,6 +123,7 @@ _BY_STATUS: dict[int, type[Refused]] = {
     403: NotPermitted,
     404: NotFound,
     409: Conflict,
+    412: Stale,
     429: RateLimited,
 }
 

@@ -148,6 +148,7 @@ class Subscription(Result, frozen=True, kw_only=True):
     description: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    version: int | None = None
     verification: Verification | None = None
     secret: str | None = None
     public_key: str | None = None

@@ -11,8 +11,9 @@ Every value is checked here, whoever calls. A refusal names the field.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -29,7 +30,7 @@ from surehook.delivery.signature import (
     parse_secret,
 )
 from surehook.delivery.url import UrlRefused, parse_callback_url
-from surehook.errors import FieldRefused, NotFound
+from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
 from surehook.store.subscriptions import Settings, SubscriptionStore
 
@@ -88,7 +89,7 @@ class Subscriptions:
         idempotency_key: str | None = None,
     ) -> Created:
         """A new subscription, not verified yet. The same idempotency key: the first one."""
-        settings = self._checked(settings)
+        settings = Settings(**self._checked(msgspec.structs.asdict(settings)))
         rules.check_tenant(tenant)
         headers = self._sealed_headers(custom_headers)
         shared = _shared(secret)
@@ -119,18 +120,26 @@ class Subscriptions:
         *,
         tenant: str | None = None,
         custom_headers: Mapping[str, str] | msgspec.UnsetType | None = msgspec.UNSET,
+        versions: Sequence[int] | None = None,
     ) -> Subscription:
-        """Change what is named in `changes` (fields of Settings); the rest stays."""
+        """Change what is named in `changes` (fields of Settings), whatever others change at the
+        same time. Stale, if `versions` are given and it has none of them."""
+        sealed = (
+            msgspec.UNSET
+            if custom_headers is msgspec.UNSET
+            else self._sealed_headers(custom_headers)
+        )
+        changed = await self._store.update(
+            subscription_id, self._checked(changes), sealed, tenant=tenant, versions=versions
+        )
         current = await self.read(subscription_id, tenant)
-        known = {name: getattr(current, name) for name in Settings.__struct_fields__}
-        if current.pending_callback_url is not None:
-            known["callback_url"] = current.pending_callback_url
-        settings = self._checked(msgspec.convert({**known, **changes}, Settings))
-        if custom_headers is not msgspec.UNSET:
-            sealed = self._sealed_headers(custom_headers)
-            await self._store.set_custom_headers(subscription_id, sealed)
-        await self._store.update(subscription_id, settings)
-        return await self.read(subscription_id)
+        if not changed:
+            raise Stale(
+                f"Subscription {subscription_id} has been changed: it has version "
+                f"{current.version} now.",
+                "Read it again and repeat the change.",
+            )
+        return current
 
     async def rotate(
         self,
@@ -158,18 +167,22 @@ class Subscriptions:
 
     # ── Checks ────────────────────────────────────────────────────────────────────────────────
 
-    def _checked(self, settings: Settings) -> Settings:
-        rules.check_event_type(settings.event_type)
-        _within("max_attempts", settings.max_attempts, 1, 1000)
-        _within("base_delay_seconds", settings.base_delay_seconds, 0.001, 7 * 86400)
-        _within("concurrency_cap", settings.concurrency_cap, 1, 100_000)
-        _within("rate_limit_per_second", settings.rate_limit_per_second, 0.001, 1_000_000)
-        longest = self._request_seconds_max
-        _within("request_timeout_seconds", settings.request_timeout_seconds, 0.1, longest)
-        if settings.description is not None and len(settings.description) > 1000:
+    def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given settings, canonical. What is not given is not judged: a change of one setting
+        must not fail because another one would not be accepted any more."""
+        checked = dict(given)
+        if "event_type" in given:
+            rules.check_event_type(given["event_type"])
+        if "callback_url" in given:
+            checked["callback_url"] = self._checked_url(given["callback_url"])
+        _within("max_attempts", given, 1, 1000)
+        _within("base_delay_seconds", given, 0.001, 7 * 86400)
+        _within("concurrency_cap", given, 1, 100_000)
+        _within("rate_limit_per_second", given, 0.001, 1_000_000)
+        _within("request_timeout_seconds", given, 0.1, self._request_seconds_max)
+        if len(given.get("description") or "") > 1000:
             raise FieldRefused("description", "description must have at most 1000 characters.")
-        url = self._checked_url(settings.callback_url)
-        return msgspec.structs.replace(settings, callback_url=url)
+        return checked
 
     def _checked_url(self, text: str) -> str:
         """The canonical URL; an address literal is judged at once, a name when it is dialled."""
@@ -220,6 +233,7 @@ def _check_header(name: str, value: str) -> None:
         )
 
 
-def _within(field: str, value: float | None, smallest: float, largest: float) -> None:
+def _within(field: str, given: Mapping[str, Any], smallest: float, largest: float) -> None:
+    value: float | None = given.get(field)
     if value is not None and not smallest <= value <= largest:
         raise FieldRefused(field, f"{field} must be from {smallest:g} to {largest:g}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,6 +23,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency_cap: int | None = None
     rate_limit_per_second: float | None = None
     description: str | None = None
+
+
+def every_setting(changes: Mapping[str, object]) -> dict[str, object]:
+    """A statement has all parameters; what is not named is not looked at."""
+    return {name: changes.get(name) for name in Settings.__struct_fields__}
 
 
 class SubscriptionStore:
@@ -65,13 +71,47 @@ class SubscriptionStore:
         row = await self._database.one("read_subscription", id=subscription_id, tenant=tenant)
         return None if row is None else Subscription(*row)
 
-    async def update(self, subscription_id: int, settings: Settings) -> None:
-        await self._database.one(
-            "update_subscription", id=subscription_id, **msgspec.structs.asdict(settings)
-        )
+    async def update(
+        self,
+        subscription_id: int,
+        changes: Mapping[str, object],
+        custom_headers: str | msgspec.UnsetType | None,
+        *,
+        tenant: str | None,
+        versions: Sequence[int] | None,
+    ) -> bool:
+        """Write the named settings and headers in one commit, the row locked from the first
+        statement on. False: there is none of this tenant, or it has none of these versions."""
 
-    async def set_custom_headers(self, subscription_id: int, sealed: str | None) -> None:
-        await self._database.all("set_custom_headers", id=subscription_id, custom_headers=sealed)
+        async def work(session: Session) -> bool:
+            if not await self._change(session, subscription_id, changes, tenant, versions):
+                return False
+            # Apart: this role may not read headers, and keeping them unchanged would read them.
+            if custom_headers is not msgspec.UNSET:
+                await session.all(
+                    "set_custom_headers", id=subscription_id, custom_headers=custom_headers
+                )
+            return True
+
+        return await self._database.in_transaction(work)
+
+    async def _change(
+        self,
+        session: Session,
+        subscription_id: int,
+        changes: Mapping[str, object],
+        tenant: str | None,
+        versions: Sequence[int] | None,
+    ) -> bool:
+        row = await session.one(
+            "update_subscription",
+            id=subscription_id,
+            tenant=tenant,
+            versions=None if versions is None else list(versions),
+            changed=list(changes),
+            **every_setting(changes),
+        )
+        return row is not None
 
     async def schemes(self, subscription_id: int) -> set[str]:
         rows = await self._database.all("schemes", subscription_id=subscription_id)

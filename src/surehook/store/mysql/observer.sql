@@ -237,6 +237,7 @@ WHERE d.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
 SELECT s.id, s.tenant, s.event_type, s.callback_url, s.pending_callback_url, s.active, s.verified,
     s.eligible_from, s.max_attempts, s.base_delay_seconds, s.request_timeout_seconds,
     s.concurrency_cap, s.rate_limit_per_second, s.description, s.created_at, s.updated_at,
+    s.version,
     v.id, v.callback_url, v.attempts, v.last_result, v.last_reason, v.created_at,
     v.last_attempt_at, v.expires_at, v.verified_at
 FROM subscriptions s

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from surehook.records import SubscriptionId
+from surehook.store.database import Session
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
-from surehook.store.subscriptions import Settings, SubscriptionStore
+from surehook.store.subscriptions import Settings, SubscriptionStore, every_setting
 
 
 class MysqlSubscriptionStore(SubscriptionStore):
@@ -46,6 +48,25 @@ class MysqlSubscriptionStore(SubscriptionStore):
             return made, True
 
         return await self._database.in_transaction(work)
+
+    async def _change(
+        self,
+        session: Session,
+        subscription_id: int,
+        changes: Mapping[str, object],
+        tenant: str | None,
+        versions: Sequence[int] | None,
+    ) -> bool:
+        assert isinstance(session, MysqlSession)
+        written = await session.write(
+            "update_subscription",
+            id=subscription_id,
+            tenant=tenant,
+            versions=None if versions is None else ",".join(map(str, versions)),
+            changed=",".join(changes),
+            **every_setting(changes),
+        )
+        return written.rows > 0
 
     async def rotate(
         self, subscription_id: int, scheme: str, sealed: str, overlap_seconds: float

@@ -16,23 +16,38 @@ SELECT id FROM subscriptions WHERE tenant = :tenant AND idempotency_key = :idemp
 -- name: read_subscription :one
 SELECT id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from,
     max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap,
-    rate_limit_per_second, description, created_at, updated_at
+    rate_limit_per_second, description, created_at, updated_at, version
 FROM subscriptions
 WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant);
 
--- name: update_subscription :one
--- Every setting is given anew. A new URL is staged while the old one is verified and works; an
--- unverified subscription just takes it. (The staged one comes first: what is set here is seen by
--- what stands behind it.)
+-- name: update_subscription :none
+-- Only what is named in :changed changes, so that two changes of different settings at once both
+-- hold. A new URL is staged while the old one is verified and works; an unverified one just takes
+-- it. (The staged one comes first: what is set here is seen by what stands behind it.)
 UPDATE subscriptions
 SET pending_callback_url = CASE
+        WHEN NOT FIND_IN_SET('callback_url', :changed) THEN pending_callback_url
         WHEN verified AND :callback_url <> callback_url THEN :callback_url END,
-    callback_url = CASE WHEN verified THEN callback_url ELSE :callback_url END,
-    event_type = :event_type,
-    active = :active, max_attempts = :max_attempts, base_delay_seconds = :base_delay_seconds,
-    request_timeout_seconds = :request_timeout_seconds, concurrency_cap = :concurrency_cap,
-    rate_limit_per_second = :rate_limit_per_second, description = :description
-WHERE id = :id;
+    callback_url = CASE WHEN FIND_IN_SET('callback_url', :changed) AND NOT verified
+        THEN :callback_url ELSE callback_url END,
+    event_type = CASE WHEN FIND_IN_SET('event_type', :changed)
+        THEN :event_type ELSE event_type END,
+    active = CASE WHEN FIND_IN_SET('active', :changed)
+        THEN :active ELSE active END,
+    max_attempts = CASE WHEN FIND_IN_SET('max_attempts', :changed)
+        THEN :max_attempts ELSE max_attempts END,
+    base_delay_seconds = CASE WHEN FIND_IN_SET('base_delay_seconds', :changed)
+        THEN :base_delay_seconds ELSE base_delay_seconds END,
+    request_timeout_seconds = CASE WHEN FIND_IN_SET('request_timeout_seconds', :changed)
+        THEN :request_timeout_seconds ELSE request_timeout_seconds END,
+    concurrency_cap = CASE WHEN FIND_IN_SET('concurrency_cap', :changed)
+        THEN :concurrency_cap ELSE concurrency_cap END,
+    rate_limit_per_second = CASE WHEN FIND_IN_SET('rate_limit_per_second', :changed)
+        THEN :rate_limit_per_second ELSE rate_limit_per_second END,
+    description = CASE WHEN FIND_IN_SET('description', :changed)
+        THEN :description ELSE description END
+WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:versions IS NULL OR FIND_IN_SET(version, :versions));
 
 -- name: set_custom_headers :none
 UPDATE subscriptions SET custom_headers = :custom_headers WHERE id = :id;

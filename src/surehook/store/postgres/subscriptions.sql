@@ -19,22 +19,38 @@ SELECT id FROM subscriptions WHERE tenant = :tenant AND idempotency_key = :idemp
 -- name: read_subscription :one
 SELECT id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from,
     max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap,
-    rate_limit_per_second, description, created_at, updated_at
+    rate_limit_per_second, description, created_at, updated_at, version
 FROM subscriptions
 WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant);
 
 -- name: update_subscription :one
--- Every setting is given anew. A new URL is staged while the old one is verified and works; an
--- unverified subscription just takes it.
+-- Only what is named in :changed changes, so that two changes of different settings at once both
+-- hold. A new URL is staged while the old one is verified and works; an unverified one just takes
+-- it. No row: there is none of this tenant, or it has none of these versions.
 UPDATE subscriptions
-SET event_type = :event_type,
-    callback_url = CASE WHEN verified THEN callback_url ELSE :callback_url END,
+SET callback_url = CASE WHEN 'callback_url' = ANY (:changed::text[]) AND NOT verified
+        THEN :callback_url ELSE callback_url END,
     pending_callback_url = CASE
+        WHEN NOT 'callback_url' = ANY (:changed::text[]) THEN pending_callback_url
         WHEN verified AND :callback_url <> callback_url THEN :callback_url END,
-    active = :active, max_attempts = :max_attempts, base_delay_seconds = :base_delay_seconds,
-    request_timeout_seconds = :request_timeout_seconds, concurrency_cap = :concurrency_cap,
-    rate_limit_per_second = :rate_limit_per_second, description = :description
-WHERE id = :id
+    event_type = CASE WHEN 'event_type' = ANY (:changed::text[])
+        THEN :event_type ELSE event_type END,
+    active = CASE WHEN 'active' = ANY (:changed::text[])
+        THEN :active ELSE active END,
+    max_attempts = CASE WHEN 'max_attempts' = ANY (:changed::text[])
+        THEN :max_attempts ELSE max_attempts END,
+    base_delay_seconds = CASE WHEN 'base_delay_seconds' = ANY (:changed::text[])
+        THEN :base_delay_seconds ELSE base_delay_seconds END,
+    request_timeout_seconds = CASE WHEN 'request_timeout_seconds' = ANY (:changed::text[])
+        THEN :request_timeout_seconds ELSE request_timeout_seconds END,
+    concurrency_cap = CASE WHEN 'concurrency_cap' = ANY (:changed::text[])
+        THEN :concurrency_cap ELSE concurrency_cap END,
+    rate_limit_per_second = CASE WHEN 'rate_limit_per_second' = ANY (:changed::text[])
+        THEN :rate_limit_per_second ELSE rate_limit_per_second END,
+    description = CASE WHEN 'description' = ANY (:changed::text[])
+        THEN :description ELSE description END
+WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant)
+  AND (:versions::bigint[] IS NULL OR version = ANY (:versions::bigint[]))
 RETURNING id;
 
 -- name: set_custom_headers :none

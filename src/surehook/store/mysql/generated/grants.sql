@@ -5,7 +5,7 @@ GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'event_ingest_writer'@'localhost', 'event_ingest_writer'@'%';
 GRANT INSERT (event_type, payload, tenant, external_id, bucket)
     ON events TO 'event_ingest_writer'@'localhost', 'event_ingest_writer'@'%';
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
     ON subscriptions TO 'event_ingest_writer'@'localhost', 'event_ingest_writer'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'event_ingest_writer'@'localhost', 'event_ingest_writer'@'%';
@@ -18,7 +18,7 @@ GRANT INSERT (event_type, payload, tenant, external_id, bucket)
 GRANT EXECUTE ON FUNCTION surehook_bucket TO 'outbox_writer'@'localhost', 'outbox_writer'@'%';
 
 -- subscriptions: creates and changes subscriptions
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
     ON subscriptions TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
 GRANT INSERT (tenant, event_type, callback_url, pending_callback_url, active, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description, idempotency_key)
     ON subscriptions TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
@@ -36,7 +36,7 @@ GRANT SELECT (name, value)
     ON schema_settings TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
 
 -- verifier: challenges endpoints and marks them verified
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description, idempotency_key, created_at, updated_at)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description, idempotency_key, created_at, updated_at, version)
     ON subscriptions TO 'subscription_verifier'@'localhost', 'subscription_verifier'@'%';
 GRANT UPDATE (callback_url, pending_callback_url, verified)
     ON subscriptions TO 'subscription_verifier'@'localhost', 'subscription_verifier'@'%';
@@ -105,7 +105,7 @@ GRANT SELECT (name, value)
 -- worker: leases jobs, sends them, writes what came of it
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'job_worker'@'localhost', 'job_worker'@'%';
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description, idempotency_key, created_at, updated_at)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description, idempotency_key, created_at, updated_at, version)
     ON subscriptions TO 'job_worker'@'localhost', 'job_worker'@'%';
 GRANT SELECT (id, subscription_id, scheme, sealed, created_at, expires_at)
     ON subscription_secrets TO 'job_worker'@'localhost', 'job_worker'@'%';
@@ -131,7 +131,7 @@ GRANT SELECT (name, value)
 -- deadletters: writes down dead sagas and requeues them as new ones
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'dead_letter_operator'@'localhost', 'dead_letter_operator'@'%';
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
     ON subscriptions TO 'dead_letter_operator'@'localhost', 'dead_letter_operator'@'%';
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket, waiting, died_at)
     ON webhook_delivery_sagas TO 'dead_letter_operator'@'localhost', 'dead_letter_operator'@'%';
@@ -179,7 +179,7 @@ GRANT SELECT (name, value)
 -- observer: answers questions: read API, console, check, metrics
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'observer'@'localhost', 'observer'@'%';
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
     ON subscriptions TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, subscription_id, scheme, created_at, expires_at)
     ON subscription_secrets TO 'observer'@'localhost', 'observer'@'%';
