@@ -50,3 +50,27 @@ def test_a_refusal_is_told_although_the_endpoint_then_reset_the_connection(loop:
         outcome = run(scenario(server), loop)
     assert (outcome.response_status, outcome.error_code) == (410, ErrorCode.GONE)
     assert outcome.excerpt == "gone for good"
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_success_that_was_there_before_the_request_is_none(loop: str) -> None:
+    """The endpoint speaks first, in the moment between the handshake and our first byte."""
+    spoken = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.answer(200, body=b"whatever it is")
+        spoken.set()
+        peer.hang()
+
+    async def scenario(server: HostileServer) -> Outcome:
+        connection = await connected(server)
+        spoken.wait(10)  # on purpose: the loop stands still
+        async with asyncio.timeout(5):
+            outcome = await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", 0.0)
+        connection.abort()
+        return outcome
+
+    with HostileServer(script) as server:
+        outcome = run(scenario(server), loop)
+    assert (outcome.response_status, outcome.error_code) == (None, ErrorCode.PROTOCOL_ERROR)
+    assert server.bytes_seen == 0

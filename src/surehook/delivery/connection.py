@@ -6,9 +6,15 @@ Writes  each request once; what is lost on the way is never sent again
 
 llhttp (httptools) parses in its strict mode; beyond it this module refuses HTTP versions other
 than 1.0 and 1.1, transfer codings other than `chunked`, protocol switches, and floods of interim
-answers. A connection may be used again only after a clean answer: completely read, nothing behind
-it, the whole request written, and the endpoint willing. A byte that arrives between two requests
-ends it, so nothing can be answered in advance.
+answers.
+
+Nothing can be answered in advance. A connection may be used again only after a 2xx answer that came
+when the whole request had been written, was completely read and has nothing behind it, not even a
+part of a TLS record; and only while it stays silent. Before the last piece of a request is written,
+what has arrived is read. An answer that begins before that piece has left is no answer to that
+request: never on a used connection, where it may be a late answer to the request before; on a fresh
+one a refusal counts (it often comes before a large body was read), a 2xx does not. Interim answers
+may come early.
 
 When the connection ends after the request was written and before the answer is complete, the
 outcome is PROTOCOL_ERROR with `sent` true: the endpoint may have acted on it. CONNECT_FAILED always
@@ -40,9 +46,6 @@ MAX_HEAD_BYTES = 32 * 1024
 MAX_BODY_BYTES = 64 * 1024
 MAX_FRAMING_BYTES = 32 * 1024  # chunk sizes, chunk extensions and trailers
 MAX_INTERIM_ANSWERS = 8
-# A refusal may come before a large body was read, and nobody tells how much of it the endpoint has
-# taken: after one, a request beyond this size ends the connection.
-MAX_UNSENT_BYTES = 64 * 1024
 
 _NOTED = frozenset(
     (b"retry-after", b"date", b"keep-alive", b"content-length", b"transfer-encoding")
@@ -62,12 +65,12 @@ class Connection:
     __slots__ = (
         "_body_bytes",
         "_complete",
+        "_early",
         "_excerpt",
         "_fault",
         "_final",
         "_head_bytes",
         "_interim",
-        "_large",
         "_lost",
         "_noise",
         "_noted",
@@ -77,8 +80,11 @@ class Connection:
         "_sock",
         "_status",
         "_until_close",
+        "_uses",
+        "_voided",
         "_waiter",
         "_willing",
+        "_written",
         "born",
         "deadline",
         "expires",
@@ -108,7 +114,7 @@ class Connection:
         self._waiter: asyncio.Future[Outcome] | None = None
         self._lost = False
         self._noise = False
-        self._large = False
+        self._uses = 0
         self._begin()
         loop.add_reader(sock.fileno(), self._readable)
 
@@ -123,6 +129,9 @@ class Connection:
         self._complete = False
         self._until_close = False
         self._willing = False
+        self._written = False
+        self._early = False
+        self._voided = False
         self._fault: tuple[ErrorCode, str] | None = None
         self._noted: dict[bytes, bytes] = {}
         self._excerpt = b""
@@ -137,25 +146,27 @@ class Connection:
 
     def silent(self) -> bool:
         """Whether it is still open and nothing has arrived, asked of the socket itself."""
-        if self._lost or self._noise or self._sock is None:
+        sock = self._sock
+        if self._lost or self._noise or sock is None or sock.unread or sock.midway:
             return False
         return not self._poll.poll(0)
 
     async def exchange(self, payload: bytes, deadline: float) -> Outcome:
-        """Write the request, wait for the outcome; the sender calls expire() at the deadline."""
+        """Write the request, wait for the outcome; the sender calls expire() at the deadline.
+
+        A used connection was found silent() just before: nothing else has run since.
+        """
         if self._lost or self._noise or self._sock is None:
             return Outcome(None, _BROKEN, detail="the endpoint spoke or left first", sent=False)
         self._begin()
         waiter: asyncio.Future[Outcome] = self.loop.create_future()
         self._waiter = waiter
-        self._large = len(payload) > MAX_UNSENT_BYTES
+        self._uses += 1
         self.deadline = deadline
         self._sock.overhead = 0
         self._sock.write(payload)
         try:
-            self._write()
-            if self._sock is not None and self._sock.unread:  # tickets that came with the handshake
-                self._readable()
+            self._write(silent=self._uses > 1)
             return await waiter
         except asyncio.CancelledError:
             self.abort()
@@ -192,13 +203,22 @@ class Connection:
 
     # --- the socket ------------------------------------------------------------------------------
 
-    def _write(self) -> None:
-        """As much as the socket takes; the rest when it takes more."""
-        sock = self._sock
+    def _write(self, *, silent: bool = False) -> None:
+        """As much as the socket takes; the rest when it takes more. The last piece leaves only when
+        all that has arrived is read and no record is here in part: so it is known what was early.
+        `silent`: that nothing is here was found out just now."""
+        sock, asked = self._sock, self._waiter
         if sock is None:
             return
         try:
-            sock.flush()
+            while sock.unsent:
+                if sock.ending and not silent:
+                    if sock.unread or self._poll.poll(0):
+                        self._read()
+                    if self._sock is None or self._waiter is not asked or sock.midway:
+                        return  # over; or _readable() goes on when the rest of the record is here
+                silent = False
+                self._written = sock.push()
         except ssl.SSLWantWriteError:
             self.loop.add_writer(sock.fileno(), self._writable)
         except ssl.SSLWantReadError:
@@ -212,12 +232,15 @@ class Connection:
             self._write()
 
     def _readable(self) -> None:
+        self._read()
+        if self._sock is not None and self._sock.unsent:
+            self._write()
+
+    def _read(self) -> None:
         """Read until the answer is whole or nothing more is there: a loop that has told of an error
         on a socket need not tell of it again."""
         while self._read_once() and (self._waiter is not None or self._left_over()):
             pass
-        if self._sock is not None and self._sock.unsent:
-            self._write()
 
     def _left_over(self) -> bool:
         return self._sock is not None and self._sock.unread
@@ -249,6 +272,7 @@ class Connection:
             self._end_idle()
             return
         self._received += len(data)
+        self._voided |= not self._written
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -268,6 +292,7 @@ class Connection:
     def on_message_begin(self) -> None:
         if self._complete:
             self._noise = True
+        self._early = not self._written
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value) + 4
@@ -286,6 +311,9 @@ class Connection:
             self._fault = (_BROKEN, "not HTTP/1.1 or 1.0")
         elif 100 <= status <= 199:
             self._count_interim(status)
+        elif self._early and (self._uses > 1 or 200 <= status <= 299):
+            self._noise = True
+            self._fault = (_BROKEN, f"it answered {status} before the request was complete")
         else:
             self._status = status
             self._final = True
@@ -374,10 +402,10 @@ class Connection:
         waiter, self._waiter = self._waiter, None
         code = error_of_status(self._status)
         self.reusable = (
-            self._willing
+            code is None
+            and self._willing
             and not self._noise
-            and code is not _BROKEN
-            and (code is None or not self._large)
+            and not self._voided
             and self._sock is not None
             and not self._sock.unsent
         )

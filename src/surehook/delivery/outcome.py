@@ -88,8 +88,9 @@ class ErrorCode(StrEnum):
     PROTOCOL_ERROR = (
         "PROTOCOL_ERROR",
         False,
-        "The answer was not valid HTTP/1.1, or the connection ended after the request was sent "
-        "and before the whole answer had arrived. The endpoint may have received the request.",
+        "The answer was not valid HTTP/1.1, or it began before the request was complete, or the "
+        "connection ended after the request was sent and before the whole answer had arrived. The "
+        "endpoint may have received the request.",
         "Look at what stands in front of the endpoint (proxy, load balancer) and at its crashes. "
         "Receivers recognise a repeated delivery by its webhook-id.",
     )
@@ -306,8 +307,9 @@ def errors_page() -> str:
         " one in the\nsaga's `final_error_code` and its dead letter. The list is closed. A"
         " *permanent* error is dead-lettered at\nonce; all others are tried again until the"
         " policy's attempts are used up. The HTTP status, where one was\nreceived, stands beside"
-        " the code in `response_status`. Success is a completely read 2xx answer and nothing"
-        " else.\n"
+        " the code in `response_status`. Success is a completely read 2xx answer that came after"
+        " the whole\nrequest was written, and nothing else: an endpoint that answers before it has"
+        " read the body of a large event\nhas not accepted it.\n"
         "\nThe attempt's `response_excerpt` is what the endpoint answered or, without an answer,"
         " what went wrong:\n`127.0.0.1: Connection refused`,"
         " `certificate: self-signed certificate`."

@@ -31,13 +31,25 @@ _NOTHING = memoryview(b"")  # an empty rest of a payload would keep the whole of
 class TlsSocket:
     """A client's end; the socket is its own from now on."""
 
-    __slots__ = ("_incoming", "_outgoing", "_plain", "_sealed", "_sock", "_tls", "overhead")
+    __slots__ = (
+        "_incoming",
+        "_outgoing",
+        "_plain",
+        "_record_head",
+        "_record_rest",
+        "_sealed",
+        "_sock",
+        "_tls",
+        "overhead",
+    )
 
     def __init__(self, context: ssl.SSLContext, sock: socket.socket, host: str) -> None:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._plain = self._sealed = _NOTHING
+        self._record_head = b""
+        self._record_rest = 0
         self.overhead = 0
         """Bytes that arrived and were not payload; whoever begins an exchange sets it to 0."""
 
@@ -54,9 +66,19 @@ class TlsSocket:
         return bool(self._plain or self._sealed or self._outgoing.pending)
 
     @property
+    def ending(self) -> bool:
+        """Whether the next push() may complete the payload."""
+        return len(self._plain) <= SEAL_BYTES
+
+    @property
     def unread(self) -> bool:
         """Whether more has arrived than was read; the loop does not tell of it."""
         return bool(self._incoming.pending)
+
+    @property
+    def midway(self) -> bool:
+        """Whether a record is here in part. OpenSSL holds it and says nothing of it."""
+        return bool(self._record_rest or self._record_head)
 
     async def shake_hands(self) -> None:
         """The caller watches the deadline, and closes if this fails."""
@@ -87,19 +109,27 @@ class TlsSocket:
         self._plain = memoryview(payload)
 
     def flush(self) -> None:
-        """Give the kernel all that is left. SSLWantWriteError: it takes no more for now.
-        SSLWantReadError: the endpoint's TLS has something to say first."""
-        while True:
-            if not self._sealed:
-                self._seal()
-            try:
-                while self._sealed:
-                    self._sealed = self._sealed[self._sock.send(self._sealed) :]
-            except BlockingIOError:
-                raise ssl.SSLWantWriteError from None
-            if not self._plain:
-                self._plain = self._sealed = _NOTHING
-                return
+        """Give the kernel all that is left; raises what push() raises."""
+        while self.unsent:
+            self.push()
+
+    def push(self) -> bool:
+        """Give the kernel the next piece; whether the payload has left as a whole.
+
+        SSLWantWriteError: the kernel takes no more for now.
+        SSLWantReadError: the endpoint's TLS has something to say first.
+        """
+        if not self._sealed:
+            self._seal()
+        try:
+            while self._sealed:
+                self._sealed = self._sealed[self._sock.send(self._sealed) :]
+        except BlockingIOError:
+            raise ssl.SSLWantWriteError from None
+        if self._plain:
+            return False
+        self._plain = self._sealed = _NOTHING
+        return True
 
     def _seal(self) -> None:
         try:
@@ -135,6 +165,17 @@ class TlsSocket:
             raise ConnectionError("closed")
         self.overhead += len(data)
         self._incoming.write(data)
+        self._follow(data)
+
+    def _follow(self, data: bytes) -> None:
+        """From record to record: each begins with 5 bytes, the last two of which are its length."""
+        if self._record_head:
+            data = self._record_head + data
+        at, size = self._record_rest, len(data)
+        while at + 5 <= size:
+            at += 5 + (data[at + 3] << 8) + data[at + 4]
+        self._record_rest = max(0, at - size)
+        self._record_head = data[at:]
 
     def say_goodbye(self) -> None:
         """TLS's close_notify; nobody waits for the endpoint's own."""
