@@ -19,7 +19,7 @@ FLOORS_TESTS := tests/test_cli.py tests/unit/test_secrets.py tests/api/test_heal
   tests/delivery/test_names_and_addresses.py tests/scenarios/test_five_scenarios.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install mariadb clients dev test test-long floors check format generate lock bench clean
+.PHONY: help install mariadb mysql clients dev test test-long floors check format generate lock bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ mariadb: ## install the tests' second database engine, if apt is here and we may
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends $(MARIADB) > /dev/null; } || \
 	  echo "MariaDB cannot be installed: the tests will say what was not run"; fi
 
+mysql: ## unpack a real MySQL for the tests, with the libraries it needs, if apt is here
+	@$(PYTHON) tests/support/mysql.py
+
 clients: ## install curl, nginx and haproxy for the API's tests, if apt is here and we may
 	@if ! { export PATH="$$PATH:/usr/sbin"; command -v curl && command -v nginx && command -v haproxy; } > /dev/null && \
 	  test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
@@ -53,13 +56,15 @@ clients: ## install curl, nginx and haproxy for the API's tests, if apt is here 
 dev: $(READY) ## run the whole system here, database included, until Ctrl-C
 	@exec $(BIN)/surehook dev
 
-test: $(READY) mariadb clients ## every test that CI runs, on each database engine that is here
+test: $(READY) mariadb mysql clients ## every test that CI runs, on each database engine that is here
 	@exec $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
 
-test-long: $(READY) mariadb clients ## the tests that need minutes or millions of rows, and all with 4 buckets
+test-long: $(READY) mariadb mysql clients ## what needs minutes or millions of rows; 4 buckets; all on MySQL
 	@$(BIN)/python -m pytest -m long
 	@SUREHOOK_TEST_BUCKETS=4 $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" \
 	  tests/store tests/pipeline tests/scenarios
+	@SUREHOOK_TEST_ENGINES=mysql SUREHOOK_TEST_MYSQL=mysql $(BIN)/python -m pytest -n 4 \
+	  --dist worksteal -m "not long" tests/pipeline tests/outbox
 
 floors: $(FLOORS)/.ready mariadb ## a smoke suite with the lowest versions that pyproject.toml permits
 	@exec $(FLOORS)/bin/python -m pytest -q -n 4 --dist worksteal -m "not long" -p no:cacheprovider $(FLOORS_TESTS)

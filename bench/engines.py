@@ -7,7 +7,7 @@ Writes  only in a temporary directory; figures to standard output; no traffic at
     python bench/engines.py --rounds 3 --deliveries 20000 --batch 500
 
 Each measurement is a process of its own with a fresh durable server on disk (MariaDB by the tests'
-own keeper, tests/support/mariadb.py) and every component under its own login. Events are stored
+own keeper, tests/support/) and every component under its own login. Events are stored
 through Ingest, then all components run in this process until each saga has ended; the sender
 answers at once without a network. Figures: deliveries per second, µs of CPU per delivery of server
 and Python; then, one event at a time, the milliseconds from storing it to sending it; then how much
@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from support.connections import connected  # noqa: E402
-from support.mariadb import MariadbServer  # noqa: E402
+from support.mysql_server import MariadbServer  # noqa: E402
 from surehook.bench import machine  # noqa: E402
 from surehook.config import load  # noqa: E402
 from surehook.delivery import Outcome, Request  # noqa: E402

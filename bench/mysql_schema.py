@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.mariadb import MariadbServer
+from support.mysql_server import MariadbServer
 from support.servers import private_directory
 from surehook.store.logins import Login, derived_password
 from surehook.store.mysql.connection import Connection, connect

@@ -1,16 +1,16 @@
 """What every test may ask for: a private database server, a fresh database, a shifted clock.
 
-One server per kind (the system's PostgreSQL, the wheel's, MariaDB, a given MySQL) and run, shared
-by all xdist workers. tests/store runs on each kind, pipeline, scenarios and outbox on one of each
-engine, all else on the first. SUREHOOK_TEST_ENGINES=postgres|mysql picks an engine,
-SUREHOOK_TEST_POSTGRES=system|wheel a PostgreSQL, SUREHOOK_TEST_MYSQL_URL adds a MySQL.
+One server per kind (the system's PostgreSQL, the wheel's, MariaDB, MySQL) and run, shared by all
+xdist workers. tests/store runs on each kind, scenarios on each but the wheel's, pipeline and outbox
+on one of each engine, all else on the first. SUREHOOK_TEST_ENGINES=postgres|mysql picks an engine,
+SUREHOOK_TEST_POSTGRES=system|wheel a PostgreSQL, SUREHOOK_TEST_MYSQL=mariadb|mysql one of those.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,13 @@ from surehook.store.database import Database
 from surehook.store.logins import Place
 
 TESTS = Path(__file__).parent
-EVERY_KIND = (TESTS / "store",)
-EVERY_ENGINE = (TESTS / "pipeline", TESTS / "scenarios", TESTS / "outbox")
+# On which of the kinds that are here each folder's tests run; all others on the first.
+KINDS_FOR: dict[Path, Callable[[list[str]], list[str]]] = {
+    TESTS / "store": list,
+    TESTS / "scenarios": servers.each_other_code,
+    TESTS / "pipeline": servers.one_of_each,
+    TESTS / "outbox": servers.one_of_each,
+}
 REQUIRED = "SUREHOOK_TEST_REQUIRE_MYSQL"  # set: not testing on it is a failure, not a remark
 RUN = pytest.StashKey[servers.Run]()
 
@@ -91,15 +96,18 @@ def _not_run_on_mysql() -> str:
     if "mysql" not in servers.wanted_engines():
         return "SUREHOOK_TEST_ENGINES leaves MySQL out."
     return (
-        "there is no MariaDB here and SUREHOOK_TEST_MYSQL_URL names no MySQL. "
-        "Debian: apt-get install mariadb-server-core mariadb-client-core"
+        "there is no MariaDB here and no MySQL (`make mariadb mysql` gets them where apt is; "
+        "SUREHOOK_TEST_MYSQL_URL names another)."
     )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    lines = []
-    if not servers.wanted("mysql"):
+    lines, kinds = [], servers.wanted("mysql")
+    if not kinds:
         lines = ["tests/store, tests/pipeline and tests/scenarios on MySQL:", _not_run_on_mysql()]
+    elif "mysql" not in kinds and not os.environ.get("SUREHOOK_TEST_MYSQL"):
+        lines = ["tests/store and tests/scenarios on MySQL itself, only on MariaDB:"]
+        lines.append("`make mysql` gets it where apt is; SUREHOOK_TEST_MYSQL_URL names another.")
     if programs.missing():
         names = " ".join(programs.PACKAGES[name] for name in programs.missing())
         lines.append(f"the API with {', '.join(programs.missing())}: not here.")
@@ -138,10 +146,9 @@ def _kinds_for(metafunc: pytest.Metafunc) -> list[str]:
     if "postgres" in metafunc.fixturenames:
         engine = "postgres"
     kinds, path = servers.wanted(engine), metafunc.definition.path
-    if any(path.is_relative_to(folder) for folder in EVERY_KIND):
-        return kinds
-    if any(path.is_relative_to(folder) for folder in EVERY_ENGINE):
-        return servers.one_of_each(kinds)
+    for folder, choice in KINDS_FOR.items():
+        if path.is_relative_to(folder):
+            return choice(kinds)
     return kinds[:1]
 
 

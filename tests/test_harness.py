@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.mariadb import is_installed as mariadb_is_installed
+from support import servers
 
 TEST = """
 import asyncio
@@ -23,14 +23,14 @@ async def test_waits(server, owner):
     await asyncio.sleep({seconds})
     assert {outcome}
 """
-KINDS = {"wheel": "postgres", "mariadb": "mysql"}
+KINDS = {"wheel": "postgres", "mariadb": "mysql", "mysql": "mysql"}
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if name == "mariadb" and not mariadb_is_installed():
-        pytest.skip("there is no MariaDB here")
+    if name not in servers.wanted():
+        pytest.skip(f"there is no {name} here")
     return name
 
 
@@ -60,6 +60,7 @@ def start_run(
                 **os.environ,
                 "SUREHOOK_TEST_POSTGRES": "wheel",
                 "SUREHOOK_TEST_ENGINES": KINDS[kind],
+                "SUREHOOK_TEST_MYSQL": kind if KINDS[kind] == "mysql" else "",
                 "SUREHOOK_TEST_REQUIRE_MYSQL": required,
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # what it does not need only takes time
                 "PYTHONPATH": f"{tests}:{tmp_path}",

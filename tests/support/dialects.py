@@ -41,9 +41,12 @@ def as_role(server: Server, url: str, role: str) -> Any:
 async def sessions(owner: Any, component: str, waiting: bool = False) -> list[int]:
     """The sessions of a component in this database; only those that wait for a lock, if asked."""
     if speaks_mysql(owner):
-        waits = "AND state LIKE '%lock%'" if waiting else ""
+        # MariaDB's state of a session says so; MySQL's stays what it was before the wait.
+        held = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx "
+        held += "WHERE trx_state = 'LOCK WAIT'"
+        waits = f"AND (state LIKE '%lock%' OR id IN ({held}))" if waiting else ""
         rows = await owner.native(
-            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() "
+            f"SELECT id FROM {owner.processlist} WHERE db = DATABASE() "
             f"AND user = '{BY_COMPONENT[component].name}' {waits}"
         )
     else:

@@ -110,6 +110,10 @@ class MysqlConnection:
         self._depth = 0  # of transactions
         self._busy = False
         self.is_mariadb = "MariaDB" in connection.get_server_info()
+        # MySQL's older table of sessions fails while one of them stores an emoji.
+        self.processlist = (
+            f"{'information' if self.is_mariadb else 'performance'}_schema.processlist"
+        )
 
     # ── As asyncpg has it ─────────────────────────────────────────────────────────────────────
 

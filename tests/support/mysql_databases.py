@@ -140,7 +140,7 @@ async def _look(admin: Any, name: str) -> tuple[dict[str, object], list[str]]:
 
 async def _refuse_leaks(admin: Any, name: str) -> None:
     """A session that was closed takes a moment to go; one that was not is ended here."""
-    sessions = f"SELECT id, user, info FROM information_schema.processlist WHERE db = '{name}'"
+    sessions = f"SELECT id, user, info FROM {admin.processlist} WHERE db = '{name}'"
     for _ in range(400):
         left = await admin.native(sessions)
         if not left:
@@ -194,8 +194,7 @@ async def out_of_reach(server: Server, name: str) -> AsyncIterator[None]:
     try:
         async with connected(server.url) as admin:
             for session in await admin.native(
-                "SELECT id FROM information_schema.processlist "
-                f"WHERE db = '{name}' AND user <> '{owner}'"
+                f"SELECT id FROM {admin.processlist} WHERE db = '{name}' AND user <> '{owner}'"
             ):
                 await admin.native(f"KILL {session[0]}")
         yield

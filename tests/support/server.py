@@ -13,7 +13,7 @@ KINDS: dict[str, EngineName] = {
     "system": "postgres",  # the system's PostgreSQL
     "wheel": "postgres",  # the one that we bring along
     "mariadb": "mysql",  # the system's MariaDB
-    "mysql": "mysql",  # whatever SUREHOOK_TEST_MYSQL_URL names
+    "mysql": "mysql",  # what `make mysql` unpacked, or SUREHOOK_TEST_MYSQL_URL names
 }
 ROLE_SECRET = "a role secret for tests only"
 ENCRYPTION_KEY = "5e" * 32

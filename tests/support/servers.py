@@ -21,10 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
-from support import mysql_databases, postgres_databases
+from support import mariadb, mysql, mysql_databases, postgres_databases
 from support.connections import connected as connected
-from support.mariadb import MariadbServer
-from support.mariadb import is_installed as mariadb_is_installed
+from support.mysql_server import OWN_SERVERS
 from support.server import ENCRYPTION_KEY as ENCRYPTION_KEY
 from support.server import ENGINES, KINDS, EngineName
 from support.server import ROLE_SECRET as ROLE_SECRET
@@ -84,14 +83,21 @@ def _postgres_kinds() -> list[str]:
 
 
 def _mysql_kinds() -> list[str]:
-    given = ["mysql"] if os.environ.get(MYSQL_URL) else []
-    return ["mariadb", *given] if mariadb_is_installed() else given
+    here = ["mariadb"] if mariadb.is_installed() else []
+    here += ["mysql"] if mysql.is_installed() or os.environ.get(MYSQL_URL) else []
+    named = os.environ.get("SUREHOOK_TEST_MYSQL")
+    assert named in (None, "", "mariadb", "mysql"), "SUREHOOK_TEST_MYSQL is mariadb or mysql"
+    return [kind for kind in here if kind == (named or kind)]
 
 
 def one_of_each(kinds: list[str]) -> list[str]:
-    """Without a second kind of PostgreSQL: that concerns the store alone. Others are other code."""
-    first = next((kind for kind in kinds if KINDS[kind] == "postgres"), None)
-    return [kind for kind in kinds if kind == first or KINDS[kind] != "postgres"]
+    """The first of each engine: another kind of it concerns the store, seldom others."""
+    return [kind for n, kind in enumerate(kinds) if KINDS[kind] not in map(KINDS.get, kinds[:n])]
+
+
+def each_other_code(kinds: list[str]) -> list[str]:
+    """One PostgreSQL, the other only being newer; MariaDB and MySQL, which are two products."""
+    return [kind for kind in kinds if kind in one_of_each(kinds) or KINDS[kind] != "postgres"]
 
 
 def home() -> Path:
@@ -124,8 +130,8 @@ class Runnable(Protocol):
 
 def own_server(kind: str, directory: Path, binaries: Path | None = None) -> Runnable:
     """A server that is not started yet; what is in `directory` it finds again."""
-    if kind == "mariadb":
-        return MariadbServer(directory)
+    if kind in OWN_SERVERS:
+        return OWN_SERVERS[kind](directory)
     assert KINDS[kind] == "postgres", f"nobody here can start a server of the kind {kind}"
     return EmbeddedServer(directory, binaries=binaries or available()[kind], settings=SETTINGS)
 
@@ -169,7 +175,7 @@ class Run:
 
     def _started(self, kind: str, binaries: Path | None) -> Server:
         here = str(self.directory)
-        if kind == "mysql":
+        if kind == "mysql" and os.environ.get(MYSQL_URL):
             return Server(kind, os.environ[MYSQL_URL], "", "", here)
         server = own_server(kind, self.directory / kind, binaries)
         self._servers.append(server)

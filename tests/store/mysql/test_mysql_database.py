@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from support import Configure, OpenStore
-from support.connections import engine_connection
-from support.mariadb import MariadbServer
+from support.connections import engine_connection, migrate
+from support.mysql_server import OWN_SERVERS, MariadbServer
 from support.servers import Server, connected, private_directory
 from support.waiting import until
 from surehook.errors import ConfigError, DatabaseUnreachable
@@ -327,6 +327,13 @@ async def test_an_idle_connection_is_let_go_with_a_good_bye(
 
 # ── Encryption ────────────────────────────────────────────────────────────────────────────────
 
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 CIPHER = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
 
 
@@ -375,22 +382,33 @@ async def test_encryption_is_used_checked_and_insisted_on_as_the_url_says() -> N
 
 
 async def test_a_component_logs_in_over_a_network_with_and_without_encryption(
-    server: Server, database_url: str
+    server: Server,
 ) -> None:
-    """caching_sha2_password: by the server's RSA key, or the password itself inside of TLS."""
-    async with connected(database_url) as owner:
-        if server.kind != "mysql" or owner.is_mariadb:
-            pytest.skip("only a MySQL that was given (SUREHOOK_TEST_MYSQL_URL) has a network")
-        port = (await owner.native("SELECT @@port"))[0][0]
-        role = "router_worker"
-        for mode in ("DISABLED", "REQUIRED"):
-            await owner.native("FLUSH PRIVILEGES")  # forgets who logged in before
-            name = urlsplit(database_url).path
-            url = f"mysql://x@127.0.0.1:{port}{name}?ssl-mode={mode}"
-            password = derived_password(server.role_secret, role)
-            connection = await connect(Login("router", url, role, password), 5)
-            assert bool((await connection.fetch(CIPHER))[0][1]) == (mode == "REQUIRED")
-            await connection.close()
+    """MySQL's caching_sha2_password: by the server's RSA key, or the password inside of TLS."""
+    ca = trustme.CA()
+    with private_directory() as directory:
+        pem = directory / "server.pem"
+        ca.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(pem)
+        pem.chmod(0o644)
+        port = free_port()
+        with OWN_SERVERS[server.kind](
+            directory / "data",
+            "--skip-networking=OFF",
+            "--bind-address=127.0.0.1",
+            f"--port={port}",
+            f"--ssl-cert={pem}",
+            f"--ssl-key={pem}",
+        ) as private:
+            await migrate(private.url, buckets=1, role_secret=server.role_secret)
+            name, role = urlsplit(private.url).path, "router_worker"
+            async with connected(private.url) as owner:
+                for mode in ("DISABLED", "REQUIRED"):
+                    await owner.native("FLUSH PRIVILEGES")  # forgets who logged in before
+                    url = f"mysql://x@127.0.0.1:{port}{name}?ssl-mode={mode}"
+                    password = derived_password(server.role_secret, role)
+                    connection = await connect(Login("router", url, role, password), 5)
+                    assert bool((await connection.fetch(CIPHER))[0][1]) == (mode == "REQUIRED")
+                    await connection.close()
 
 
 def test_the_driver_is_not_loaded_for_another_engine(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support import Configure
 from support.connections import engine_connection, migrate
-from support.mariadb import MariadbServer
+from support.mysql_server import OWN_SERVERS, MariadbServer
 from support.servers import Server, connected, private_directory
 from surehook.config import Config
 from surehook.doctor import examine, refuse_if_unsafe
@@ -194,8 +194,10 @@ async def test_a_role_that_cannot_log_in_is_found(configure: Configure, place: P
     assert "does not let us in" in wrong(findings)[0].says
 
 
-async def test_after_migrating_a_new_server_it_is_healthy(configure: Configure) -> None:
-    with private_directory() as directory, MariadbServer(directory / "data") as private:
+async def test_after_migrating_a_new_server_it_is_healthy(
+    configure: Configure, server_kind: str
+) -> None:
+    with private_directory() as directory, OWN_SERVERS[server_kind](directory / "d") as private:
         secret = "a role secret of its own"
         await migrate(private.url, role_secret=secret)
         assert wrong(await examine(configure(UNSAFE), Place(private.url, secret))) == []

@@ -8,14 +8,13 @@ import re
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
 from support.connections import engine_connection, migrate
-from support.mariadb import MariadbServer
+from support.mysql_server import OWN_SERVERS
 from support.servers import Server, connected, fresh_database, private_directory
 from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES, TABLES_ON
@@ -388,8 +387,8 @@ async def test_an_owner_that_cannot_see_others_rights_still_grants_exactly(
     assert await schema_of(empty_url) == await schema_of(database_url)
 
 
-async def test_without_the_accounts_grants_say_which_are_missing(tmp_path: Path) -> None:
-    with private_directory() as directory, MariadbServer(directory / "data") as private:
+async def test_without_the_accounts_grants_say_which_are_missing(server_kind: str) -> None:
+    with private_directory() as directory, OWN_SERVERS[server_kind](directory / "data") as private:
         with pytest.raises(AnswerIsNo, match="lacks some of the roles dead_letter_operator, "):
             await migrate(private.url, grants=True)
         async with connected(private.url) as admin:  # and none came to be by granting
@@ -397,10 +396,10 @@ async def test_without_the_accounts_grants_say_which_are_missing(tmp_path: Path)
             assert rows[0][0] == 0
 
 
-async def test_a_binary_log_that_forbids_triggers_is_one_clear_line() -> None:
+async def test_a_binary_log_that_forbids_triggers_is_one_clear_line(server_kind: str) -> None:
     with (
         private_directory() as directory,
-        MariadbServer(directory / "data", "--log-bin", "--server-id=1") as private,
+        OWN_SERVERS[server_kind](directory / "data", "--log-bin", "--server-id=1") as private,
     ):
         async with a_limited_owner(private.url) as url:
             with pytest.raises(AnswerIsNo, match="lets only its administrator create") as refused:
@@ -411,10 +410,10 @@ async def test_a_binary_log_that_forbids_triggers_is_one_clear_line() -> None:
             await migrate(url)
 
 
-async def test_databases_of_one_new_server_migrate_at_once() -> None:
+async def test_databases_of_one_new_server_migrate_at_once(server_kind: str) -> None:
     """Accounts belong to the whole server: their creation is what the databases fight over."""
     names = [f"database_{number}" for number in range(4)]
-    with private_directory() as directory, MariadbServer(directory / "data") as private:
+    with private_directory() as directory, OWN_SERVERS[server_kind](directory / "data") as private:
         async with connected(private.url) as admin:
             for name in names:
                 await admin.native(f"CREATE DATABASE {name}")

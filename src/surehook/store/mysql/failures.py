@@ -16,7 +16,7 @@ LOCK_HELD = {LOCK_WAIT, 3572}  # waited too long; NOWAIT on MySQL (on MariaDB th
 # Another transaction undid it; the whole is repeated.
 TRY_AGAIN = {DEADLOCK, LOCK_WAIT, 1020}
 # Database, table, column, function, global right; and no right to give one on.
-NO_RIGHT = {1044, 1142, 1143, 1227, 1370, 1410, 1419, 1418}
+NO_RIGHT = {1044, 1142, 1143, 1227, 1370, 1419, 1418}
 TRIGGERS_REFUSED = {1419, 1418}  # the server writes a binary log and does not trust us
 NO_SUCH_DATABASE = 1049
 NOT_LET_IN = {1044, 1045, 1130, 1251, 1524, 1698, 1820, 1862, 2049, 2059, 2061, 3118, 3159, 4151}

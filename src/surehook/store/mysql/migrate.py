@@ -123,7 +123,9 @@ async def migrate(
 @asynccontextmanager
 async def _turn(connection: Connection) -> AsyncIterator[None]:
     """One at a time, as a courtesy: correctness does not rest on it."""
-    name = await connection.value("SELECT CONCAT('surehook migrate ', MD5(DATABASE()))")
+    name = await connection.value(
+        "SELECT CONCAT('surehook migrate ', LEFT(SHA2(DATABASE(), 256), 32))"
+    )
     await connection.value("SELECT GET_LOCK(%(name)s, %(wait)s)", name=name, wait=TURN_SECONDS)
     try:
         yield
