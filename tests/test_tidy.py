@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "observe": {"errors"},
     "embedded": {"errors"},
     "config": {"errors", "retry", "roles"},
-    "delivery": {*PURE, "errors", "config", "observe", "receive"},
+    "delivery": {*PURE, "errors", "rules", "config", "observe", "receive"},
     "store": {*PURE, "errors", "config", "observe"},
     "pipeline": {*PURE, "errors", "rules", "config", "observe", "receive", "delivery", "store"},
 }

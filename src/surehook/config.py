@@ -595,6 +595,8 @@ def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, st
         raise ConfigError(f"There is no configuration file {file}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
         raise ConfigError(f"{file} cannot be read: {wrong}") from None
+    except RecursionError:
+        raise ConfigError(f"{file} cannot be read: it is nested too deep.") from None
     for section, entries in content.items():
         if not isinstance(entries, dict):
             raise ConfigError(f"{file}: `{section}` must be inside a [section].")

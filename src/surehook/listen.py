@@ -176,7 +176,7 @@ class Listener:
 
 
 def _looks_like_challenge(body: bytes) -> bool:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         content = json.loads(body)
         return isinstance(content, dict) and content.get("type") == VERIFICATION_TYPE
     return False

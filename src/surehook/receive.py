@@ -91,7 +91,7 @@ def answer_challenge(message: Message) -> bytes | None:
         return None
     try:
         content = message.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict) or content.get("type") != VERIFICATION_TYPE:
         return None

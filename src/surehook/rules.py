@@ -29,9 +29,10 @@ TEXT_CHARACTER = r"[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\
 
 _EVENT_TYPE = re.compile(f"{EVENT_TYPE_CHARACTER}{{1,{EVENT_TYPE_MAX}}}")
 _TEXT = re.compile(f"{TEXT_CHARACTER[:-1]}\\ud800-\\udfff]*")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*"?')
 _BRACKETS_ONLY = bytes.maketrans(b"{}", b"[]")
-_NOT_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+_NO_MARKS = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 
 
 class Broken(FieldRefused, ValueError):
@@ -94,8 +95,9 @@ def _name(field: str) -> str:
 # ── Payloads ──────────────────────────────────────────────────────────────────────────────────
 
 
-def check_depth(encoded: bytes, field: str = "payload") -> None:
-    if deeper_than(encoded, DEPTH_MAX):
+def check_depth(encoded: bytes, field: str = "payload", around: int = 0) -> None:
+    """`around`: the levels of the envelope that it is in."""
+    if deeper_than(encoded, DEPTH_MAX + around):
         raise too_deep(field)
 
 
@@ -114,14 +116,28 @@ def deeper_than(encoded: bytes, levels: int) -> bool:
     that it can be asked before anything reads the JSON, valid or not."""
     if encoded.count(b"[") + encoded.count(b"{") <= levels:
         return False  # nearly every payload ends here
-    # Only the brackets outside of strings; then each round takes the innermost level away.
-    brackets = _STRING.sub(b"", encoded).translate(None, _NOT_BRACKETS)
-    brackets = brackets.translate(_BRACKETS_ONLY)
-    for _ in range(levels):
+    brackets = _brackets(encoded)
+    for _ in range(levels):  # each round takes the innermost level away
         if not brackets:
             return False
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
+
+
+def unbalanced(encoded: bytes) -> bool:
+    """Whether it cannot be JSON because an array or an object does not end."""
+    brackets = _brackets(encoded)
+    return brackets.count(b"[") != brackets.count(b"]")
+
+
+def _brackets(encoded: bytes) -> bytes:
+    """The brackets outside of strings, all of one kind."""
+    if b"\\" in encoded:
+        encoded = _ESCAPE.sub(b"", encoded)
+    # Two quotes side by side are a string without brackets, or the end of one and the beginning of
+    # the next: without them every bracket is still on the same side of a quote.
+    marks = encoded.translate(_BRACKETS_ONLY, _NO_MARKS).replace(b'""', b"")
+    return _STRING.sub(b"", marks) if b'"' in marks else marks
 
 
 # ── Buckets ───────────────────────────────────────────────────────────────────────────────────

@@ -1,10 +1,12 @@
-"""What the client's parser makes of answers that are none."""
+"""What the client makes of answers that are none."""
 
 from __future__ import annotations
 
 import pytest
 
-from surehook.client.wire import Broken, Parser
+from surehook.client.calls import get_event
+from surehook.client.errors import NotUnderstood, ServiceUnavailable
+from surehook.client.wire import Answer, Broken, Parser
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,12 @@ def test_an_answer_that_is_none_is_a_broken_one(given: bytes) -> None:
     with pytest.raises(Broken):
         parser.feed(given)
     assert parser.answer is None
+
+
+@pytest.mark.parametrize("depth", [41, 500, 976, 1000, 100_000])
+def test_an_answer_that_is_nested_without_end_is_not_understood(depth: int) -> None:
+    body = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+    with pytest.raises(NotUnderstood):
+        get_event(1).result(Answer(200, {}, body, False), "r")
+    with pytest.raises(ServiceUnavailable):
+        get_event(1).result(Answer(503, {}, body, False), "r")

@@ -30,6 +30,7 @@ NOISE = st.binary() | st.text(st.sampled_from(list('[]{},:"\\\n ueE+-.0123789tru
 
 def accepted_by_the_api(body: bytes) -> bool:
     try:
+        strict.check_depth(body, 0, "payload")
         raw = strict.decode(msgspec.json.Decoder(msgspec.Raw), body)
         strict.payload_text(bytes(raw))
     except (Problem, rules.Broken):

@@ -215,6 +215,7 @@ def read_body(route: Route, body: bytes) -> Any:
     assert route.decoder is not None
     # No body is one without fields: the answer then names what is missing.
     body = body or b"{}"
+    strict.check_depth(body, 1, route.deep_field)
     value = strict.decode(route.decoder, body)
     strict.refuse_any_repeated_key(body)
     _refuse_unstorable(value)

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 0.1
 ENVELOPE_MAX = 4096
 BATCH_EVENTS = 1000
+# Enough for each event to be looked at by itself, so that the answer names the one at fault.
+BATCH_LEVELS = 100
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,8 +81,9 @@ def read_event(
     body: bytes, key: Key, idempotency_key: str | None, payload_max: int, inside: str = ""
 ) -> NewEvent:
     """The event in a request's body, checked; or the problem that names the field."""
-    given = strict.decode(_envelopes, body, inside)
     where = f"{inside}/" if inside else ""
+    strict.check_depth(body, 1, f"{where}payload")
+    given = strict.decode(_envelopes, body, inside)
     raw = bytes(given.payload)
     tenant, external_id = given.tenant, given.external_id
     names = 2 + (tenant is not UNSET) + (external_id is not UNSET)
@@ -181,6 +184,7 @@ async def post_batch(call: Call) -> Answer:
 
 
 def read_batch(body: bytes, key: Key, payload_max: int) -> list[NewEvent]:
+    strict.check_depth(body, BATCH_LEVELS, "events")
     whole = strict.decode(_batches, body)
     listed = bytes(whole.events)
     strict.refuse_repeated_keys(body, listed, names=1, texts=0)

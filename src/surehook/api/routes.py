@@ -69,6 +69,7 @@ class Route:
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
     body_required: bool = True
+    deep_field: str = "body"  # the one that may be nested
     raw_body: bool = False  # the route reads the bytes by itself
     body_max: int | None = BODY_MAX  # None: as for a batch of events
     idempotent: bool = False  # takes an Idempotency-Key

@@ -26,7 +26,7 @@ from msgspec.inspect import (
 )
 
 from surehook import rules
-from surehook.api.problems import invalid
+from surehook.api.problems import Problem, invalid
 
 Shape = TypeVar("Shape")
 
@@ -36,16 +36,27 @@ _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 
 
 def decode(decoder: msgspec.json.Decoder[Shape], body: bytes, inside: str = "") -> Shape:
-    """The body as its shape, or the problem that names the field."""
+    """The body as its shape, or the problem that names the field. The depth was checked before."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as wrong:
         refuse(str(wrong), decoder.type, inside)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         reason = str(wrong) if isinstance(wrong, msgspec.DecodeError) else "It is not UTF-8."
-        raise invalid(f"The body is not JSON as RFC 8259 defines it: {reason}", "body") from None
-    except RecursionError:
-        raise rules.too_deep("body") from None
+        raise _not_json(reason) from None
+
+
+def check_depth(body: bytes, around: int, field: str) -> None:
+    """Before anything descends into a body: it is nested at most as deep as a payload may be, and
+    the levels `around` it."""
+    if rules.deeper_than(body, rules.DEPTH_MAX + around):
+        if rules.unbalanced(body):
+            raise _not_json("The brackets do not match.")
+        raise rules.too_deep(field)
+
+
+def _not_json(reason: str) -> Problem:
+    return invalid(f"The body is not JSON as RFC 8259 defines it: {reason}", "body")
 
 
 def refuse(message: str, shape: object, inside: str = "") -> NoReturn:
@@ -88,7 +99,6 @@ def _alternatives(kind: Type) -> tuple[Type, ...]:
 
 def payload_text(raw: bytes, field: str = "payload") -> str:
     """The payload exactly as it was sent; its grammar was checked when it was decoded."""
-    rules.check_depth(raw, field)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:

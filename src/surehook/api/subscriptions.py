@@ -315,6 +315,7 @@ ROUTES = (
         "subscriptions",
         (NOT_FOUND,),
         body=TestBody,
+        deep_field="payload",
         body_required=False,
         body_max=2 * 2**20,
         seconds=SEND_SECONDS_MAX,

@@ -321,7 +321,7 @@ def _coloured_json(line: str) -> Text:
 def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
 
 

@@ -93,6 +93,7 @@ class Lines:
             if self.event_type is not None:
                 event = NewEvent(self.event_type, payloads.encode(line), self.tenant)
             else:
+                rules.check_depth(line, around=1)
                 said = _decode(line)
                 tenant = self.tenant if said.tenant is None else said.tenant
                 content = payloads.encode(said.payload)

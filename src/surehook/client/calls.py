@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 BATCH_EVENTS_MAX = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
+ENVELOPE_LEVELS = 10  # of an answer, around a payload
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -64,9 +65,11 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if not 200 <= answer.status <= 299:
             raise refusal(answer, request_id)
         try:
+            rules.check_depth(answer.body, around=ENVELOPE_LEVELS)
             return self.read(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotUnderstood(f"The answer is not the API's: {error}.", request_id) from None
+        except (msgspec.DecodeError, ValueError) as error:
+            reason = str(error).rstrip(".")
+            raise NotUnderstood(f"The answer is not the API's: {reason}.", request_id) from None
 
 
 def _as(kind: type[T]) -> Callable[[bytes], T]:

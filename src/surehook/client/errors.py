@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import msgspec
 
+from surehook import rules
 from surehook.client.wire import Answer
 from surehook.errors import SurehookError
 
@@ -133,8 +134,9 @@ def refusal(answer: Answer, request_id: str) -> ClientError:
     if not 400 <= answer.status <= 599:
         return NotUnderstood(f"The answer has status {answer.status}.", request_id)
     try:
+        rules.check_depth(answer.body)
         problem = msgspec.json.decode(answer.body, type=Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy's page
+    except (msgspec.DecodeError, ValueError):  # a proxy's page
         problem = Problem(detail=answer.body[:200].decode("utf-8", "replace").strip())
     problem = msgspec.structs.replace(
         problem,

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from surehook import rules
 from surehook.receive import VERIFICATION_TYPE, challenge_response
 
 _RESPONSE = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -49,6 +50,8 @@ def challenge_body(challenge: str, code: str) -> bytes:
 
 def answer_proves(answer: bytes, challenge: str, shared_secrets: Iterable[str]) -> bool:
     """Whether the answer could only be made by someone who holds one of the secrets."""
+    if rules.deeper_than(answer, rules.DEPTH_MAX):
+        return False
     try:
         given = msgspec.json.decode(answer, type=_Answer).response
     except (msgspec.DecodeError, UnicodeDecodeError):
