@@ -230,6 +230,49 @@ def test_every_component_with_a_contract_has_its_sql_file_and_back() -> None:
         assert path.stem in {role.component for role in ROLES}
 
 
+# ── Clocks ────────────────────────────────────────────────────────────────────────────────────
+
+# The database's clock is the only one that decides. Who may look at this machine's, and why.
+MAY_ASK_THE_TIME = {
+    "observe/log.py": "when a line was written",
+    "embedded/directory.py": "when a line was written",
+    "embedded/upgrade.py": "the name of a directory that is put aside",
+    "certificates.py": "from when to when a certificate is valid",
+    "receive.py": "a receiver's own: how old a delivery is",
+    "testing.py": "a receiver's own: signs what it then receives",
+    "listen.py": "a receiver's own: when a delivery came",
+    "cli/output.py": "whether a time is of today, for whoever reads it",
+    "cli/arguments.py": "'2h' ago, as a person says it",
+    "store/postgres/doctor.py": "how far the two clocks are apart",
+    "store/mysql/doctor.py": "how far the two clocks are apart",
+}
+WALL_CLOCK = {
+    "time": {"time", "time_ns", "gmtime", "localtime", "ctime", "asctime"},
+    "datetime": {"now", "utcnow", "today"},
+    "date": {"today"},
+}
+
+
+def asks_the_time(path: Path) -> bool:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            names = {node.attr}
+        elif isinstance(node, ast.ImportFrom):
+            name, names = node.module or "", {alias.name for alias in node.names}
+        else:
+            continue
+        if names & WALL_CLOCK.get(name, set()):
+            return True
+    return False
+
+
+def test_nothing_goes_by_this_machine_s_clock_but_what_must() -> None:
+    asking = {str(path.relative_to(PACKAGE)) for path in SOURCES if asks_the_time(path)}
+    assert asking == set(MAY_ASK_THE_TIME)
+
+
 # ── Files ─────────────────────────────────────────────────────────────────────────────────────
 
 

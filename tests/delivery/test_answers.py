@@ -7,13 +7,19 @@ import random
 import ssl
 import time
 
+import msgspec
 import pytest
 
 from support import certificates
 from support.hostile import HostileServer, Peer
 from support.receiver import Answer, Receiver
 from support.sending import request, run, started
-from surehook.delivery.outcome import ErrorCode, Outcome, error_of_status
+from surehook.delivery.outcome import (
+    MAX_RETRY_AFTER_SECONDS,
+    ErrorCode,
+    Outcome,
+    error_of_status,
+)
 
 STATUSES = [200, 201, 202, 203, 204, 205, 226, 299, 300, 301, 302, 303, 304, 305, 307, 308, 399]
 STATUSES += [400, 401, 403, 404, 405, 408, 409, 410, 413, 418, 422, 425, 429, 451, 499]
@@ -36,7 +42,9 @@ async def test_every_status_class_gets_its_code() -> None:
         (429, "0", 0),
         (404, "7", 7),
         (302, "5", 5),
-        (503, "99999999", 86_400),
+        (503, "99999999", MAX_RETRY_AFTER_SECONDS),
+        (503, "99999999999", MAX_RETRY_AFTER_SECONDS),
+        (503, "9" * 5000, MAX_RETRY_AFTER_SECONDS),
         (503, "later", None),
         (503, "-5", None),
         (200, "120", None),
@@ -58,6 +66,19 @@ async def test_a_retry_after_date_is_turned_into_seconds() -> None:
         receiver.script("/r", Answer(503, headers=(("Date", date), ("Retry-After", later))))
         outcome = await sender.send(request(receiver.url + "/r"))
     assert outcome.retry_after_seconds == 90
+
+
+@pytest.mark.parametrize("made_at", [1_000_000_000.0, 4_000_000_000.0, None])
+async def test_a_retry_after_date_without_a_date_header_goes_by_the_database_alone(
+    made_at: float | None,
+) -> None:
+    later = email.utils.formatdate((made_at or time.time()) + 3600, usegmt=True)
+    async with Receiver() as receiver, started() as sender:
+        receiver.script("/r", Answer(503, headers=(("Retry-After", later),)))
+        wanted = msgspec.structs.replace(request(receiver.url + "/r"), made_at=made_at)
+        seconds = (await sender.send(wanted)).retry_after_seconds
+    # At most the deadline of the attempt has passed since the request was made.
+    assert seconds is None if made_at is None else 3595 <= (seconds or 0) <= 3600
 
 
 async def test_the_excerpt_is_short_and_harmless() -> None:

@@ -182,6 +182,15 @@ async def test_what_is_older_than_wanted_is_not_looked_at(
     assert [f.invariant for f in await check(store) if f.broken] == ["dead_letter_missing"]
 
 
+async def test_how_old_something_is_goes_by_the_database(
+    open_store: OpenStore, clock: Clock
+) -> None:
+    await clock.shift(-7 * 86_400)
+    store = store_of(ObserverStore, await open_store("observer"))
+    before, now, after = await clock.now(), await store.now(), await clock.now()
+    assert before <= now <= after
+
+
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_a_busy_healthy_database_gives_nothing(
     owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int

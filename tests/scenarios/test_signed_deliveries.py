@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import email.utils
 import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from support import Configure, certificates, servers
+from support.clock import Clock
 from support.pipeline import running
 from support.receiver import Answer, Receiver
 from support.rows import a_secret, a_subscription, an_event
@@ -183,3 +186,21 @@ async def test_what_an_endpoint_asks_for_and_answers_is_kept_for_people(
     )
     assert tuple(rows[0]) == ("HTTP_4XX", 429, 1, "slow·[31m down·")
     assert tuple(rows[1]) == (None, 200, None, '{"ok": true}')
+
+
+async def test_a_date_to_try_again_is_measured_by_the_database(
+    configure: Configure, place: Place, owner: Any, clock: Clock
+) -> None:
+    """The endpoint says no time of its own, and the worker's clock is a week behind."""
+    await clock.shift(7 * 86_400)
+    asked = email.utils.format_datetime(await clock.now() + timedelta(hours=1), usegmt=True)
+    async with delivering(configure, place) as receiver:
+        receiver.script("/hook", Answer(status=503, headers=(("retry-after", asked),)))
+        await a_subscription(owner, callback_url=f"{receiver.url}/hook", secret=SECRET)
+        await an_event(owner)
+        await until(
+            lambda: owner.fetchval(
+                "SELECT count(*) = 1 FROM webhook_delivery_jobs WHERE finished_at IS NOT NULL"
+            )
+        )
+    assert 3300 <= await owner.fetchval("SELECT retry_after FROM webhook_delivery_jobs") <= 3600

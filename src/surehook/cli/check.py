@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import click
 
@@ -34,7 +34,7 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
             _run(
                 config,
                 place,
-                invariants.BEGINNING if age is None else datetime.now(UTC) - timedelta(seconds=age),
+                age,
                 invariants.MARGIN_SECONDS if apart is None else apart,
                 as_json,
             )
@@ -56,14 +56,16 @@ def _seconds(option: str, given: str | None) -> float | None:
 
 
 async def _run(
-    config: Config, place: Place, since: datetime, margin: float, as_json: bool
+    config: Config, place: Place, age: float | None, margin: float, as_json: bool
 ) -> list[invariants.Finding]:
     database = await open_database(config, place, "observer")
     try:
         report = (lambda _: None) if as_json else _show
-        return await invariants.check(
-            store_of(ObserverStore, database), since=since, margin=margin, report=report
-        )
+        store = store_of(ObserverStore, database)
+        since = invariants.BEGINNING
+        if age is not None:
+            since = await store.now() - timedelta(seconds=age)
+        return await invariants.check(store, since=since, margin=margin, report=report)
     finally:
         await database.close()
 

@@ -8,7 +8,6 @@ the parsing; limits bound what a wrong or hostile server can make us hold.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -87,16 +86,18 @@ class Answer(msgspec.Struct, frozen=True):
     keep_alive: bool
 
     def retry_after(self) -> float | None:
-        """Retry-After in seconds from now; None if there is none, or no sense in it."""
+        """Retry-After in seconds from now; None if there is none, or no sense in it. A date is
+        measured by the clock of whoever sent it: that of this machine may be wrong."""
         value = self.headers.get("retry-after", "").strip()
-        if value.isascii() and value.isdigit() and len(value) < 10:
-            return float(value)
-        if not value:
+        if value.isascii() and value.isdigit():
+            return float(value[:300])  # more digits than a float has room for are as good as none
+        date = self.headers.get("date", "")
+        if not value or not date:
             return None
-        from email.utils import parsedate_to_datetime  # slow to import and seldom needed
+        from email.utils import parsedate_to_datetime as parsed  # slow to import, seldom needed
 
         try:
-            return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+            return max(0.0, (parsed(value) - parsed(date)).total_seconds())
         except (ValueError, TypeError, OverflowError):
             return None
 

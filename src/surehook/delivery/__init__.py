@@ -37,6 +37,9 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes
     headers: tuple[tuple[str, str], ...]
     deadline_seconds: float
+    made_at: float | None = None
+    """The database's time when it was made, in Unix seconds: the only clock that an endpoint's
+    Retry-After date may be measured by, where the endpoint does not tell its own."""
 
 
 class Sender(Protocol):

@@ -120,13 +120,15 @@ class HttpsSender:
         try:
             if request.deadline_seconds <= 0:
                 raise AttemptFailed(ErrorCode.TIMEOUT, "no time was left to send")
-            deadline = self._loop.time() + request.deadline_seconds
+            began = self._loop.time()
+            deadline = began + request.deadline_seconds
+            clock = None if request.made_at is None else request.made_at - began
             target = self._targets.get(request.url) or self._target(request.url)
             payload = self._encode(target, request)
             connection = self._pool.take(target.origin)
             if connection is None:
                 connection = await self._dial(target.url, deadline)
-            return await self._exchange(connection, payload, deadline, answers)
+            return await self._exchange(connection, payload, deadline, clock, answers)
         except AttemptFailed as failure:
             return failure.outcome()
         except Exception as error:
@@ -153,11 +155,12 @@ class HttpsSender:
         connection: Connection,
         payload: bytes,
         deadline: float,
+        clock: float | None,
         answers: list[bytes] | None,
     ) -> Outcome:
         self._busy.add(connection)
         try:
-            outcome = await connection.exchange(payload, deadline)
+            outcome = await connection.exchange(payload, deadline, clock)
         finally:
             self._busy.discard(connection)
         if answers is not None:

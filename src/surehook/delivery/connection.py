@@ -64,6 +64,7 @@ class Connection:
 
     __slots__ = (
         "_body_bytes",
+        "_clock",
         "_complete",
         "_early",
         "_excerpt",
@@ -115,6 +116,7 @@ class Connection:
         self._lost = False
         self._noise = False
         self._uses = 0
+        self._clock: float | None = None
         self._begin()
         loop.add_reader(sock.fileno(), self._readable)
 
@@ -151,9 +153,12 @@ class Connection:
             return False
         return not self._poll.poll(0)
 
-    async def exchange(self, payload: bytes, deadline: float) -> Outcome:
+    async def exchange(
+        self, payload: bytes, deadline: float, clock: float | None = None
+    ) -> Outcome:
         """Write the request, wait for the outcome; the sender calls expire() at the deadline.
 
+        `clock` is how far the database's clock is ahead of the loop's.
         A used connection was found silent() just before: nothing else has run since.
         """
         if self._lost or self._noise or self._sock is None:
@@ -163,6 +168,7 @@ class Connection:
         self._waiter = waiter
         self._uses += 1
         self.deadline = deadline
+        self._clock = clock
         self._sock.overhead = 0
         self._sock.write(payload)
         try:
@@ -426,4 +432,5 @@ class Connection:
         if value is None:
             return None
         date = self._noted.get(b"date", b"").decode("latin-1")
-        return parse_retry_after(value.decode("latin-1"), date)
+        now = None if self._clock is None else self.loop.time() + self._clock
+        return parse_retry_after(value.decode("latin-1"), date, now)

@@ -11,13 +11,12 @@ text: it is cut, decoded and cleaned before anyone sees it.
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
 
-MAX_RETRY_AFTER_SECONDS = 86_400
+MAX_RETRY_AFTER_SECONDS = 30 * 86_400  # as long as retry.max_delay can be: that cuts it further
 EXCERPT_BYTES = 512
 EXCERPT_CHARACTERS = 256
 
@@ -204,7 +203,7 @@ def error_of_status(status: int) -> ErrorCode | None:
 
 # --- Retry-After ---------------------------------------------------------------------------------
 
-_SECONDS = re.compile(r"[0-9]{1,10}", re.ASCII)
+_SECONDS = re.compile(r"0*([0-9]+)", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 _DATES = tuple(
@@ -217,25 +216,26 @@ _DATES = tuple(
 )
 
 
-def parse_retry_after(value: str, date: str | None = None, now: float | None = None) -> int | None:
-    """Seconds to wait, 0 to a day; None for anything that is not a valid Retry-After.
+def parse_retry_after(value: str, date: str | None, now: float | None) -> int | None:
+    """Seconds to wait, 0 to MAX_RETRY_AFTER_SECONDS; None for what is not a valid Retry-After.
 
-    A date is measured against the endpoint's own `Date` header where there is one, so that
-    neither its clock nor the worker's need be right.
+    A date is measured against the endpoint's own `Date` header where there is one, so that its
+    clock need not be right; else against `now`, the database's time. With neither it is ignored.
     """
     value = value.strip(" \t")
-    if _SECONDS.fullmatch(value):
-        return min(int(value), MAX_RETRY_AFTER_SECONDS)
-    moment = _parse_date(value)
-    if moment is None:
-        return None
-    reference = _parse_date(date.strip(" \t")) if date is not None else None
+    if match := _SECONDS.fullmatch(value):
+        # No number of digits is too many: int() refuses thousands of them.
+        return min(int(match[1][:10]), MAX_RETRY_AFTER_SECONDS)
+    moment = _parse_date(value, now)
+    reference = None if date is None else _parse_date(date.strip(" \t"), now)
     if reference is None:
-        reference = time.time() if now is None else now
+        reference = now
+    if moment is None or reference is None:
+        return None
     return min(max(0, int(moment - reference)), MAX_RETRY_AFTER_SECONDS)
 
 
-def _parse_date(text: str) -> float | None:
+def _parse_date(text: str, now: float | None) -> float | None:
     """The three forms of an HTTP date (RFC 9110, 5.6.7) as a Unix time."""
     for form in _DATES:
         if match := form.fullmatch(text):
@@ -247,7 +247,9 @@ def _parse_date(text: str) -> float | None:
         return None
     year = int(part["year"])
     if len(part["year"]) == 2:  # RFC 850: a year that seems over 50 years ahead is a past one
-        this_year = datetime.now(UTC).year
+        if now is None:
+            return None
+        this_year = datetime.fromtimestamp(now, UTC).year
         year += this_year // 100 * 100
         if year > this_year + 50:
             year -= 100

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -72,16 +71,18 @@ class Requests:
             custom = self._custom_headers(job.custom_headers)
         except (SealingError, msgspec.DecodeError) as error:
             return _unsigned(str(error))
+        leased_at = job.leased_at.timestamp()
         headers = signed_headers(
             signers,
             message_id(job.event_id, job.subscription_id),
-            _seconds(job.leased_at),
+            int(leased_at),
             body,
             job.event_type,
             custom,
         )
         wanted = job.request_timeout_seconds or self._request_seconds
-        return Request(job.callback_url, body, headers, min(wanted, self._longest_seconds))
+        seconds = min(wanted, self._longest_seconds)
+        return Request(job.callback_url, body, headers, seconds, leased_at)
 
     async def _read_secrets(self, subscription_ids: set[int]) -> None:
         now = time.monotonic()
@@ -123,7 +124,3 @@ class Requests:
 
 def _unsigned(reason: str) -> Outcome:
     return Outcome(None, ErrorCode.SECRET_UNAVAILABLE, detail=reason, sent=False)
-
-
-def _seconds(moment: datetime) -> int:
-    return int(moment.timestamp())

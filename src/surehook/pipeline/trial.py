@@ -97,7 +97,8 @@ class Trial:
             opened_headers(self._sealer, target.custom_headers),
         )
         wanted = target.request_timeout_seconds or self._request_seconds
-        return Request(target.callback_url, body, headers, min(wanted, self._longest_seconds))
+        seconds = min(wanted, self._longest_seconds)
+        return Request(target.callback_url, body, headers, seconds, target.now.timestamp())
 
     async def header_names(self, subscription_ids: list[int]) -> dict[int, list[str]]:
         """The names of the custom headers of those that have some."""

@@ -36,6 +36,13 @@ class ObserverStore:
         rows = await self._database.all(name, **{key: given[key] for key in wanted})
         return [(row[0], row[1], row[2]) for row in rows]
 
+    async def now(self) -> datetime:
+        """The database's time, which every timestamp in it is of."""
+        row = await self._database.one("observed_at")
+        assert row is not None
+        now: datetime = row[0]
+        return now
+
     # ── Lists ─────────────────────────────────────────────────────────────────────────────────
 
     async def events(self, before: tuple[datetime, int], count: int, **filters: object) -> Found:

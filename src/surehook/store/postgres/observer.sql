@@ -111,6 +111,9 @@ WHERE g.status = 'InProgress' AND NOT EXISTS (
     WHERE j.saga_id = g.id AND j.attempt_at = g.next_attempt_at AND j.bucket = g.bucket)
 LIMIT :count;
 
+-- name: observed_at :one
+SELECT surehook_now();
+
 -- Lists. Newest first, from where the page before ended. A filter without an index of its own is
 -- applied to a window of rows, so that no page costs more than the window: a page may be short, or
 -- empty, and still have a next one. Each row carries how many rows the window had and its last key.
