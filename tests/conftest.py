@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -88,6 +89,9 @@ def _owned_run(config: pytest.Config) -> servers.Run:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts us in the background lets its children ignore Ctrl-C, and so would ours.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get(REQUIRED) and not servers.wanted("mysql"):
         raise pytest.UsageError(f"{REQUIRED} is set, but {_not_run_on_mysql()}")
 

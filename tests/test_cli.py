@@ -144,9 +144,9 @@ async def test_ctrl_c_is_exit_130_without_a_traceback() -> None:
         process = await asyncio.create_subprocess_exec(
             *COMMAND, "doctor", env=env, stderr=subprocess.PIPE
         )
-        await asyncio.wait_for(waiting.wait(), 20)
+        await asyncio.wait_for(waiting.wait(), 60)
         process.send_signal(signal.SIGINT)
-        _, said = await asyncio.wait_for(process.communicate(), 20)
+        _, said = await asyncio.wait_for(process.communicate(), 60)
         server.close()
     assert process.returncode == 130 and b"Traceback" not in said
 

@@ -18,6 +18,7 @@ from surehook.store import statements
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "surehook"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((REPOSITORY / "tests").rglob("test_*.py"))
 PURE = {"states", "roles", "records", "retry"}
 # Which of our modules a module or package may import, beside itself. None = all.
 MAY_IMPORT: dict[str, set[str] | None] = {
@@ -94,6 +95,17 @@ def repository_files() -> list[Path]:
     return [
         REPOSITORY / line for line in listed.stdout.splitlines() if (REPOSITORY / line).exists()
     ]
+
+
+ELAPSED = re.compile(r"(monotonic|perf_counter|\btime)\(\) - \w+\)? <")
+
+
+@pytest.mark.parametrize("path", TESTS, ids=ids(TESTS))
+def test_no_test_asks_how_long_something_took(path: Path) -> None:
+    """On a busy machine it takes longer: support/waiting.py compares with the loop's own timers."""
+    text = path.read_text(encoding="utf-8")
+    wrong = [line.strip() for line in text.splitlines() if ELAPSED.search(line)]
+    assert not wrong
 
 
 # ── Imports ───────────────────────────────────────────────────────────────────────────────────

@@ -171,7 +171,7 @@ async def test_tail_begins_with_the_newest_and_shows_each_change_until_ctrl_c(
 
     async def next_line() -> dict[str, Any]:
         assert process.stdout is not None
-        shown: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        shown: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         return shown
 
     assert (await next_line())["id"] == saga
@@ -184,7 +184,7 @@ async def test_tail_begins_with_the_newest_and_shows_each_change_until_ctrl_c(
     shown = await next_line()
     assert (shown["id"], shown["status"]) == (saga, "InProgress")
     process.send_signal(signal.SIGINT)
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     system = f"system: {command.env['SUREHOOK_URL']} (SUREHOOK_URL)\n"
     assert (process.returncode, said.decode()) == (0, system)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from support.hostile import HostileServer, Peer, Script
+from support.hostile import PATIENCE, HostileServer, Peer, Script
 from support.sending import request, run, settings, started
+from support.waiting import in_time
 from surehook.delivery.outcome import ErrorCode, Outcome
 
 QUICK = 0.4
@@ -31,7 +31,7 @@ class Behaviour:
     script: Script
     code: ErrorCode | None
     status: int | None = None
-    deadline: float = 3.0
+    deadline: float = 60.0
     plain: bool = False
     body: bytes = b"{}"
     kept: bool = False
@@ -89,7 +89,7 @@ def drip_a_record(peer: Peer) -> None:
 
 
 def read_nothing(peer: Peer) -> None:
-    peer.server.over.wait(10)
+    peer.server.over.wait(PATIENCE)
 
 
 def read_half_then(end: str) -> Script:
@@ -396,27 +396,24 @@ def test_the_outcome_does_not_depend_on_the_kind_of_loop(behaviour: Behaviour) -
 
 
 def check(behaviour: Behaviour, loop: str) -> None:
-    async def scenario(server: HostileServer) -> tuple[Outcome, float, int]:
+    async def scenario(server: HostileServer) -> tuple[Outcome, int]:
         async with started() as sender:
-            begin = time.monotonic()
-            outcome = await sender.send(
-                request(server.url, behaviour.body, deadline=behaviour.deadline)
-            )
-            took = time.monotonic() - begin
+            given = request(server.url, behaviour.body, deadline=behaviour.deadline)
+            outcome = await in_time(sender.send(given), behaviour.deadline + 1.0)
             assert sender.idle_connections == int(behaviour.kept)
             if not behaviour.kept and behaviour.script is not read_nothing:
-                assert await asyncio.to_thread(server.released, 1.0)
-        return outcome, took, server.connections
+                assert await asyncio.to_thread(server.released)
+        return outcome, server.connections
 
     with HostileServer(behaviour.script, plain=behaviour.plain) as server:
-        outcome, took, connections = run(scenario(server), loop)
+        outcome, connections = run(scenario(server), loop)
         if behaviour.script is read_nothing:
             server.over.set()
     assert outcome.error_code == behaviour.code, outcome
     if behaviour.status is not None or behaviour.code is None:
         assert outcome.response_status == behaviour.status
-    assert took < behaviour.deadline + 1.0
-    assert connections == 1
+    # A deadline may be over before the server's thread has had its turn.
+    assert connections == 1 or (behaviour.code is ErrorCode.TIMEOUT and not connections)
     assert server.posts <= 1
     if not outcome.sent:
         assert server.bytes_seen == 0 or behaviour.plain

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -44,25 +43,22 @@ def test_an_endpoint_that_sends_tickets_without_end_holds_up_nobody(loop: str) -
         records.read_request()
         flood(records, peer)
 
-    async def scenario(server: HostileServer) -> tuple[Outcome, float, list[float]]:
+    async def scenario(server: HostileServer) -> tuple[Outcome, int]:
         async with Receiver() as receiver, started() as sender:
             assert (await sender.send(request(receiver.url))).delivered
-            begin = time.monotonic()
-            flooded = asyncio.create_task(sender.send(request(server.url, b"{}", deadline=10)))
-            others = []
+            flooded = asyncio.create_task(sender.send(request(server.url, b"{}")))
+            others = 0
             while not flooded.done():
-                sent = time.monotonic()
                 assert (await sender.send(request(receiver.url))).delivered
-                others.append(time.monotonic() - sent)
-            took = time.monotonic() - begin
-            assert await asyncio.to_thread(server.released, 5.0)
-            return await flooded, took, others
+                others += not flooded.done()
+            assert await asyncio.to_thread(server.released)
+            return await flooded, others
 
     with HostileServer(script, plain=True) as server:
-        outcome, took, others = run(scenario(server), loop)
+        outcome, others = run(scenario(server), loop)
     assert outcome.error_code is ErrorCode.PROTOCOL_ERROR and outcome.sent
-    assert took < 5.0 and server.posts == 1
-    assert max(others) < 1.0, "another delivery had to wait"
+    assert server.posts == 1
+    assert others >= 5, "other deliveries had to wait"
 
 
 @loops
@@ -75,16 +71,13 @@ def test_an_endpoint_whose_handshake_has_no_end_holds_up_nobody(loop: str) -> No
             peer.send(hello_requests)
         peer.hang()
 
-    async def scenario(server: HostileServer) -> tuple[Outcome, float]:
+    async def scenario(server: HostileServer) -> Outcome:
         async with started() as sender:
-            begin = time.monotonic()
-            outcome = await sender.send(request(server.url, deadline=1.0))
-            return outcome, time.monotonic() - begin
+            return await sender.send(request(server.url))
 
     with HostileServer(script, plain=True) as server:
-        outcome, took = run(scenario(server), loop)
+        outcome = run(scenario(server), loop)
     assert outcome.error_code is ErrorCode.TLS_FAILED and not outcome.sent
-    assert took < 2.0
 
 
 @loops
@@ -104,7 +97,7 @@ def test_tickets_without_end_finish_an_idle_connection(loop: str) -> None:
             assert sender.idle_connections == 1
             go.set()
             await until(lambda: not sender.idle_connections)
-            assert await asyncio.to_thread(server.released, 5.0)
+            assert await asyncio.to_thread(server.released)
 
     with HostileServer(script, plain=True) as server:
         run(scenario(server), loop)

@@ -133,4 +133,4 @@ async def test_components_apart_deliver_without_any_hint(
         for _ in range(20):
             await an_event(owner)
         await until_row(owner, "SELECT count(*) FROM webhook_delivery_sagas", wanted=20)
-        await until_row(owner, UNFINISHED, wanted=0, timeout=5)
+        await until_row(owner, UNFINISHED, wanted=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,6 +20,7 @@ from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.ingest import Busy, Ingest, KeyTaken
 from surehook.records import NewEvent, StoredEvent
 from surehook.store import store_of
+from surehook.store.database import LockHeld
 from surehook.store.ingest import IngestStore
 
 
@@ -81,7 +81,7 @@ async def test_who_publishes_again_as_soon_as_answered_is_answered_again(
     ingest: Ingest, external_id: str | None
 ) -> None:
     """The writer has just found nobody waiting when the next one comes."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for number in range(20):
             key = external_id and f"{external_id}-{number}"
             assert (await ingest.publish(an_order(number, key))).id
@@ -162,7 +162,7 @@ async def test_tenants_have_keys_of_their_own(ingest: Ingest) -> None:
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
-    database_url: str, owner: Any, ingest: Ingest, buckets: int
+    database_url: str, ingest: Ingest, buckets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with servers.connected(database_url) as holder:
         transaction = holder.transaction()
@@ -172,17 +172,25 @@ async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
             "VALUES ('order.paid', '{}', 'held', $1)",
             ingest._bucket_of(an_order(0, "held")),
         )
-        began = time.monotonic()
+        # However long the held key is waited for, it is longer than the plain events need.
+        plain_done, insert_keyed = asyncio.Event(), ingest._store.insert_keyed
+
+        async def stuck(*arguments: Any) -> Any:
+            try:
+                return await insert_keyed(*arguments)
+            except LockHeld:
+                await plain_done.wait()
+                raise
+
+        monkeypatch.setattr(ingest._store, "insert_keyed", stuck)
         keyed = [ingest.publish(an_order(n, f"free-{n}")) for n in range(50)]
         held = asyncio.ensure_future(ingest.publish(an_order(0, "held")))
         plain = await asyncio.gather(*(ingest.publish(an_order(n)) for n in range(50)))
-        plain_seconds = time.monotonic() - began
+        plain_done.set()
         answers = await asyncio.gather(*keyed)
         with pytest.raises(Busy):
             await held
-        assert time.monotonic() - began < 5
         await transaction.rollback()
-    assert plain_seconds < 0.9, "plain events waited for a key"
     assert len({a.id for a in (*plain, *answers)}) == 100
     assert not (await ingest.publish(an_order(0, "held"))).duplicate
 

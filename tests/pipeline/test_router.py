@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -639,10 +638,8 @@ async def test_an_event_inserted_by_an_application_is_routed_without_a_hint(
 ) -> None:
     await a_subscription(owner)
     async with running(configure(), place, ["router"]):
-        began = time.monotonic()
         await an_event(owner)
         await until(lambda: pairs(owner))
-        assert time.monotonic() - began < 1
 
 
 @pytest.fixture

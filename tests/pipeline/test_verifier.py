@@ -46,7 +46,7 @@ class Bench:
 
     async def tried(self, subscription_id: int) -> Verification:
         made = await self.verifications.request(subscription_id)
-        return await self.verifications.tried(made.id, 10)
+        return await self.verifications.tried(made.id, 60)
 
     async def is_verified(self, subscription_id: int) -> bool:
         value: bool = await self.owner.fetchval(
@@ -162,22 +162,23 @@ async def test_whoever_does_not_prove_the_secret_stays_unverified(
 async def test_a_proof_is_worthless_once_url_or_secret_have_changed(
     bench: Bench, change: str
 ) -> None:
-    seen = asyncio.Event()
+    seen, changed = asyncio.Event(), asyncio.Event()
 
     def slow(request: ReceivedRequest) -> Answer:
         seen.set()
         body = json.dumps({"response": _proof(request, SECRET)}).encode()
-        return Answer(delay=0.5, body=body)
+        return Answer(after=changed, body=body)
 
     bench.receiver.answer_with("/hook", slow)
     subscription_id = await bench.subscription()
     made = await bench.verifications.request(subscription_id)
-    await asyncio.wait_for(seen.wait(), 5)
+    await asyncio.wait_for(seen.wait(), 60)
     if change == "url":
         await bench.owner.execute("UPDATE subscriptions SET callback_url = callback_url || '/x'")
     else:
         await a_secret(bench.owner, subscription_id, new_shared_secret().reveal())
-    verification = await bench.verifications.tried(made.id, 10)
+    changed.set()
+    verification = await bench.verifications.tried(made.id, 60)
     assert verification.last_result == "changed"
     assert not await bench.is_verified(subscription_id)
 

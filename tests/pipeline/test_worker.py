@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from itertools import pairwise
-from statistics import median
 from typing import Any
 
 import pytest
@@ -203,7 +201,7 @@ async def test_a_payload_larger_than_all_the_memory_is_sent_alone(owner: Any, wo
 
 
 async def test_memory_that_becomes_free_is_used_at_once(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One slow delivery with others beside it, of which memory holds one at a time."""
     payload = f'"{"x" * 700_000}"'
@@ -211,13 +209,15 @@ async def test_memory_that_becomes_free_is_used_at_once(
     quick = await a_subscription(owner, callback_url="https://receiver.example/quick")
     await jobs_for(owner, 12, subscription_id=quick, payload=payload)
     gate = Gate()
-    ended: list[float] = []
+    ended: list[str] = []
+    # Looking again would take longer than this test waits: only the free memory can wake it.
+    monkeypatch.setattr(worker_module, "IDLE_POLL_SECONDS", 600)
 
     async def answer(request: Request) -> Outcome:
         if not request.url.endswith("/quick"):
             return await gate(request)
-        await asyncio.sleep(0.02)
-        ended.append(time.monotonic())
+        await asyncio.sleep(0)
+        ended.append(request.url)
         return DELIVERED
 
     sender = FakeSender(answer)
@@ -226,7 +226,6 @@ async def test_memory_that_becomes_free_is_used_at_once(
         await until(lambda: len(ended) == 12)
         gate.opened.set()
     assert sender.most_at_once == 2
-    assert median(b - a for a, b in pairwise(ended)) < 0.2
 
 
 async def test_two_workers_never_lease_the_same_job(owner: Any, worker: Make) -> None:
@@ -616,7 +615,7 @@ async def test_draining_without_a_database_ends_when_the_leases_have(
     await each.step()
     await until(lambda: len(sender.requests) == 1 and not sender.under_way)
     each._lease_seconds = 0.3  # as much of the lease is left
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await each.drain()
     assert sender.closed
     assert await counted(owner) == {"Leased": 1}
@@ -759,12 +758,13 @@ async def test_the_payload_arrives_byte_for_byte(
 async def test_the_timestamp_is_the_databases(owner: Any, worker: Make, clock: Clock) -> None:
     await clock.shift(-86_400)
     await jobs_for(owner, 1)
+    begin = int(time.time()) - 86_400
     sender = FakeSender()
     each = await worker(sender)
     await each.step()
     await each.drain()
     stamp = int(dict(sender.requests[0].headers)["webhook-timestamp"])
-    assert abs(stamp - (time.time() - 86_400)) < 5
+    assert begin - 1 <= stamp <= time.time() - 86_400 + 1
 
 
 async def test_a_failed_attempt_leaves_the_saga_alone(owner: Any, worker: Make) -> None:

@@ -238,11 +238,11 @@ async def test_ddl_lets_go_of_its_place_in_the_queue_and_tries_again(
         migrating = asyncio.create_task(
             migrate(owner, role_secret=postgres.role_secret, report=report)
         )
-        await asyncio.wait_for(tried_twice.wait(), 10)
+        await asyncio.wait_for(tried_twice.wait(), 60)
         assert set(done) == {"someone holds a lock on the schema; trying again"}
-        await asyncio.wait_for(writer.execute(insert), 5)  # gets its turn in between
+        await asyncio.wait_for(writer.execute(insert), 60)  # gets its turn in between
         await transaction.commit()
-        await asyncio.wait_for(migrating, 10)
+        await asyncio.wait_for(migrating, 60)
     assert done[-1] == "applied guard"
 
 

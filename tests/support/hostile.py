@@ -10,7 +10,7 @@ Writes  whatever the script says
 
     with HostileServer(half_a_status_line) as server:
         ... send to server.url ...
-        assert server.posts == 1 and server.released(1.0)
+        assert server.posts == 1 and server.released()
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Self
 
 from support import certificates
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 class Gone(Exception):
@@ -158,8 +158,8 @@ class HostileServer:
             self.posts += 1
             self.heads.append(head)
 
-    def released(self, timeout: float) -> bool:
-        """Whether every connection ends, seen from here, within the time."""
+    def released(self, timeout: float = PATIENCE) -> bool:
+        """Whether every connection ends, seen from here."""
         until = time.monotonic() + timeout
         with self._lock:
             while self._open:

@@ -35,6 +35,8 @@ class Answer:
     body: bytes = b""
     delay: float = 0.0
     """Seconds before answering."""
+    after: asyncio.Event | None = None
+    """Answer when it is set."""
     hang: bool = False
     """Never answer; the connection stays open."""
     close: bool = False
@@ -226,6 +228,9 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
         elif answer.delay:
             asyncio.get_running_loop().call_later(answer.delay, self._write, answer)
+        elif answer.after is not None:
+            waiting = asyncio.ensure_future(answer.after.wait())
+            waiting.add_done_callback(lambda _: self._write(answer))
         else:
             self._write(answer)
 

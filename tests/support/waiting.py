@@ -1,4 +1,4 @@
-"""Waiting for a state, with a deadline: the only place where a test looks again and again.
+"""Waiting: for a state, looked at again and again, or for something that must not take long.
 
 Reads   whatever the condition reads
 Writes  nothing
@@ -7,11 +7,15 @@ Writes  nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 LOOK_SECONDS = 0.01
+# More than any of ours needs from its timer to its end.
+ROUNDS_MAX = 200
 
 
 async def until(
@@ -30,6 +34,23 @@ async def until(
         if loop.time() >= end:
             raise AssertionError(f"not within {timeout} s; last seen {value!r} {what()}")
         await asyncio.sleep(LOOK_SECONDS)
+
+
+async def in_time(work: Awaitable[T], seconds: float) -> T:
+    """What `work` returns; it must end before a timer of the same loop does, but for a few rounds
+    of the loop. A machine that is busy makes both late alike, so that its speed decides nothing.
+
+    Only for work that other timers of this loop bring to its end: what another thread or process
+    has to do takes as long as it takes.
+    """
+    task = asyncio.ensure_future(work)
+    await asyncio.wait([task], timeout=seconds)
+    for _ in range(ROUNDS_MAX):
+        if task.done():
+            break
+        await asyncio.sleep(0)
+    assert task.done(), f"not within {seconds} s"
+    return task.result()
 
 
 async def until_row(

@@ -267,11 +267,11 @@ async def test_ddl_lets_go_of_its_place_in_the_queue_and_tries_again(
         migrating = asyncio.create_task(
             migrate(database_url, role_secret=server.role_secret, report=report)
         )
-        await asyncio.wait_for(tried.wait(), 20)
+        await asyncio.wait_for(tried.wait(), 60)
         assert set(reported) == {"someone holds a lock on the schema; trying again"}
-        await asyncio.wait_for(writer.native(insert), 10)  # gets its turn in between
+        await asyncio.wait_for(writer.native(insert), 60)  # gets its turn in between
         await busy.native("COMMIT")
-        await asyncio.wait_for(migrating, 20)
+        await asyncio.wait_for(migrating, 60)
     assert reported[-1] == "applied guard"
 
 
