@@ -222,8 +222,50 @@ def _mysql_append_only(table: str, verb: str) -> str:
     )
 
 
+# Triggers that write columns themselves; a guard looks at what the statement wrote, before them.
+_MYSQL_RULES = {"subscriptions": "subscription_rules_update"}
+
+
+def _mysql_upserts(table: str) -> Iterator[str]:
+    """A condition per login that may both insert into a table and update it: its upsert (INSERT …
+    ON DUPLICATE KEY UPDATE) has written a column that it may not update."""
+    columns = roles.TABLES_ON["mysql"][table]
+    for role in roles.ROLES_ON["mysql"]:
+        updates = role.columns(roles.Verb.UPDATE, table)
+        if updates and role.columns(roles.Verb.INSERT, table):
+            kept = (f"NEW.{c} <=> OLD.{c}" for c in columns if c not in updates)
+            yield (
+                f"LEFT(USER(), {len(role.name) + 1}) = '{role.name}@' AND NOT (\n        "
+                + "\n        AND ".join(kept)
+                + "\n    )"
+            )
+
+
+def mysql_rights_guards() -> Iterator[str]:
+    """MariaDB asks for no right on the columns that an upsert updates, only on those that it
+    inserts. So a trigger refuses what the login may not update, in the server's own words. Logins
+    are known by name; for any other name it helps that no column of a unique key can be both
+    inserted and updated by the same role, which leaves the upsert by a forced number."""
+    for table in roles.TABLES_ON["mysql"]:
+        logins = list(_mysql_upserts(table))
+        if not logins:
+            continue
+        rules = _MYSQL_RULES.get(table)
+        before = f" PRECEDES {rules}" if rules else ""
+        wrong = "\n    OR ".join(["@@insert_id <> 0", *logins])
+        yield (
+            f"CREATE OR REPLACE TRIGGER guard_rights_{table} BEFORE UPDATE ON {table} "
+            f"FOR EACH ROW{before}\n"
+            f"IF {wrong}\nTHEN\n"
+            "    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,\n"
+            f"        MESSAGE_TEXT = 'UPDATE of a column of {table} denied to this login';\n"
+            "END IF//"
+        )
+
+
 def mysql_guard() -> str:
-    """Triggers that refuse, for everyone, what the state machines do not permit.
+    """Triggers that refuse, for everyone, what the state machines do not permit, and to logins
+    what the server's own checks overlook.
 
     One integer holds all permitted pairs: a bit test costs a third of comparing words.
     """
@@ -252,9 +294,15 @@ def mysql_guard() -> str:
             for table in ("events", "dead_letters")
             for verb in ("UPDATE", "DELETE")
         ),
+        *mysql_rights_guards(),
     ]
     return "\n\n".join(
-        [f"-- {NOTE.format(source='states.py')}", "DELIMITER //", *triggers, "DELIMITER ;\n"]
+        [
+            f"-- {NOTE.format(source='states.py and roles.py')}",
+            "DELIMITER //",
+            *triggers,
+            "DELIMITER ;\n",
+        ]
     )
 
 
@@ -360,7 +408,16 @@ def roles_page() -> str:
         "columns `waiting`, `died_at` and `open_for` stand in for partial indexes. "
         "`outbox_writer` may also call `surehook_bucket`, which on PostgreSQL everybody may.\n\n"
         + "\n".join(_roles_elsewhere())
-        + "\n"
+        + "\n\n"
+        "What these servers do not check by themselves:\n\n"
+        "- MariaDB asks for no right on the columns that `ON DUPLICATE KEY UPDATE` writes. Guard "
+        "triggers refuse it to a role, and an upsert by a forced id (`SET insert_id`) to every "
+        "login; no role may both insert and update a column of a unique key.\n"
+        "- `HANDLER … READ` shows whole rows to a login that may read one column of a table, and "
+        "`JOIN … USING` compares a column that it may not read. What a role must never see at all "
+        "is therefore in a table of which it may read nothing; the other hidden columns hold "
+        "ciphertext or hashes, but for payloads (router) and the codes of a verification "
+        "(observer).\n"
     )
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from support.sql_rights import HOT, Found, Need, Unclear, analyse, parsable
-from surehook.roles import BY_COMPONENT, ENGINES, ROLES_ON, Verb
+from surehook.roles import BY_COMPONENT, ENGINES, ROLES_ON, TABLES_ON, Verb
 from surehook.store import statements
 from surehook.store.statements import Statement
 
@@ -21,6 +21,14 @@ ACROSS_BUCKETS = {
     ("mysql", "router", "events_elsewhere"): {"events"},
     ("mysql", "router", "probe_mysql"): {"events"},
     ("mysql", "router", "probe_mariadb"): {"events"},
+}
+# What may be read although no statement of a component's file does, and why.
+SCHEMA = {"schema_migrations", "schema_settings"}  # asked by the program itself when it starts
+READ_WITHOUT_NEED: dict[str, set[str]] = {
+    component: SCHEMA for component in BY_COMPONENT if component != "outbox"
+} | {
+    # For questions that are yet to be asked: everything but secrets.
+    "observer": {*TABLES_ON["postgres"], *TABLES_ON["mysql"]} - {"subscription_secrets"},
 }
 # Answers to people's questions look wherever the answer is.
 NOT_HOT = ("observer", "subscriptions", "verifier", "keys", "key_checks")
@@ -58,6 +66,40 @@ def test_a_statement_needs_no_more_than_its_role_has(
     role = next(role for role in ROLES_ON[engine] if role.component == component)
     missing = found_in(engine, statement).missing(role)
     assert not missing, f"{role.name} lacks {', '.join(missing)}"
+
+
+def needs_of(component: str) -> set[tuple[str, str, str]]:
+    """(verb, table, column) of everything that a component's statements need, on either engine: a
+    grant is declared once for both."""
+    return {
+        (need.verb, need.table, need.column)
+        for engine, name, statement in all_statements()
+        if name == component
+        for need in found_in(engine, statement).needs
+    }
+
+
+@pytest.mark.parametrize("component", list(BY_COMPONENT))
+def test_every_right_of_a_role_is_needed_by_a_statement(component: str) -> None:
+    needed = needs_of(component)
+    for engine in ENGINES:
+        role = next(role for role in ROLES_ON[engine] if role.component == component)
+        granted = {
+            (grant.verb, grant.table, column) for grant in role.grants for column in grant.columns
+        }
+        spare = {
+            right
+            for right in granted - needed
+            if right[0] is not Verb.SELECT or right[1] not in READ_WITHOUT_NEED.get(component, ())
+        }
+        assert not spare, f"no statement of {role.name} needs {sorted(spare)}"
+        forgotten = {
+            table
+            for where, name, statement in all_statements()
+            if (where, name) == (engine, component)
+            for table in found_in(engine, statement).forgotten
+        }
+        assert set(role.forgets) == forgotten
 
 
 @every_statement

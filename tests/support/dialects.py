@@ -5,12 +5,15 @@ Reads and writes only the test's own database; ends only sessions of that databa
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pymysql
 
 from support import mysql_connection
 from support.connections import connected
@@ -342,6 +345,68 @@ async def is_plain_login(owner: Any, role: str) -> bool:
     return tuple(row) == (True, False, False)
 
 
+NO_LOADING = {1148, 3948, 4166}  # MySQL's own default: LOAD DATA LOCAL is for nobody
+# Ways to insert into one column of a table; LOAD and COPY read rows from a file or from us.
+WAYS_TO_INSERT = {
+    "postgres": [
+        "INSERT INTO {table} ({column}) SELECT NULL WHERE false",
+        "MERGE INTO {table} USING (SELECT 1) AS one ON false WHEN NOT MATCHED THEN "
+        "INSERT ({column}) VALUES (DEFAULT)",
+        "COPY",
+    ],
+    "mysql": [
+        "INSERT INTO {table} ({column}) SELECT NULL FROM DUAL WHERE 1 = 0",
+        "INSERT INTO {table} SET {column} = DEFAULT",
+        "LOAD DATA LOCAL INFILE '{file}' INTO TABLE {table} ({column})",
+        "LOAD DATA LOCAL INFILE '{file}' INTO TABLE {table} (@given) SET {column} = @given",
+    ],
+}
+
+
+@asynccontextmanager
+async def inserting(server: Server, url: str, role: str, directory: Path) -> AsyncIterator[Any]:
+    """A function that tells whether a role may insert into a column in one of the ways above."""
+    password = derived_password(server.role_secret, role)
+    file = directory / "rows"
+    file.touch()
+
+    async def may(way: str, table: str, column: str) -> bool:
+        text = way.format(table=table, column=column, file=file)
+        try:
+            if way == "COPY":
+                await login.copy_to_table(table, source=io.BytesIO(), columns=[column])
+            elif way.startswith("LOAD"):
+                loader.query(text)
+            else:
+                await undone(login, text)
+        except NotAllowed:
+            return False
+        except pymysql.MySQLError as error:
+            return error.args[0] not in {*mysql_connection.NOT_ALLOWED, *NO_LOADING}
+        except Error:
+            pass
+        return True
+
+    async with connected(url, user=role, password=password) as login:
+        if server.engine == "postgres":
+            yield may
+            return
+        # Our driver loses its place in the conversation when it is asked for a file.
+        who = {**mysql_connection.parameters(url), "user": role, "password": password}
+        with pymysql.connect(**who, local_infile=True) as loader:
+            yield may
+
+
+async def undone(login: Any, statement: str) -> None:
+    """A statement in the engine's own words, and nothing of what came of it."""
+    transaction = login.transaction()
+    await transaction.start()
+    try:
+        await (login.native(statement) if speaks_mysql(login) else login.execute(statement))
+    finally:
+        await transaction.rollback()
+
+
 # What would reach past the columns that a role was given.
 WITH_A_WHOLE_TABLE = {
     "postgres": [
@@ -365,6 +430,7 @@ WITH_A_WHOLE_TABLE = {
         "GRANT SELECT ON {table} TO CURRENT_USER",
         native("CREATE TRIGGER mine BEFORE INSERT ON {table} FOR EACH ROW SET @x = 1"),
         native("SELECT 1 FROM {table} INTO OUTFILE '/tmp/mine'"),
+        native("HANDLER {table} OPEN AS whole_rows"),
         "SHOW CREATE TABLE mysql.user",
     ],
 }

@@ -76,6 +76,5 @@ def test_no_role_reads_a_secret_but_those_who_must() -> None:
         ("verifier", "subscription_verifications"),
         ("worker", "subscriptions"),
         ("worker", "subscription_secrets"),
-        ("keys", "api_keys"),
         ("key_checks", "api_keys"),
     }

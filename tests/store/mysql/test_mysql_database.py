@@ -236,7 +236,8 @@ async def test_a_deadlock_is_repeated_until_both_are_through(
     keys = await open_store("keys")
     for name in ("a", "b"):
         await owner.native(
-            f"INSERT INTO api_keys (name, key_hash, scopes) VALUES ('{name}', '{name}', 'read')"
+            "INSERT INTO api_keys (name, key_hash, scopes, revoked_at) "
+            f"VALUES ('{name}', '{name}', 'read', '2026-01-01')"
         )
     tries = 0
 
@@ -244,17 +245,17 @@ async def test_a_deadlock_is_repeated_until_both_are_through(
         async def work(session: MysqlSession) -> None:
             nonlocal tries
             tries += 1
-            rename = "UPDATE api_keys SET name = CONCAT(name, 'x') WHERE id = %(id)s"
-            await session.connection.write(rename, id=first)
+            later = "UPDATE api_keys SET revoked_at = revoked_at + INTERVAL 1 DAY WHERE id = %(id)s"
+            await session.connection.write(later, id=first)
             await asyncio.sleep(0.05)
-            await session.connection.write(rename, id=second)
+            await session.connection.write(later, id=second)
 
         return work
 
     await asyncio.gather(keys.in_transaction(swapper(1, 2)), keys.in_transaction(swapper(2, 1)))
     assert tries >= 3
-    names = await owner.native("SELECT name FROM api_keys ORDER BY id")
-    assert [row[0] for row in names] == ["axx", "bxx"]
+    days = await owner.native("SELECT DAY(revoked_at) FROM api_keys ORDER BY id")
+    assert [row[0] for row in days] == [3, 3]
 
 
 async def test_ingest_waits_a_second_for_someone_s_open_key_and_no_longer(

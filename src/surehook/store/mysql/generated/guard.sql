@@ -1,4 +1,4 @@
--- Written by `make generate` from states.py; do not edit.
+-- Written by `make generate` from states.py and roles.py; do not edit.
 
 DELIMITER //
 
@@ -57,5 +57,99 @@ SIGNAL SQLSTATE 'SH002'
 CREATE OR REPLACE TRIGGER dead_letters_refuse_delete BEFORE DELETE ON dead_letters FOR EACH ROW
 SIGNAL SQLSTATE 'SH002'
     SET MESSAGE_TEXT = 'dead_letters is append-only: DELETE is refused'//
+
+CREATE OR REPLACE TRIGGER guard_rights_subscriptions BEFORE UPDATE ON subscriptions FOR EACH ROW PRECEDES subscription_rules_update
+IF @@insert_id <> 0
+    OR LEFT(USER(), 19) = 'subscription_admin@' AND NOT (
+        NEW.id <=> OLD.id
+        AND NEW.tenant <=> OLD.tenant
+        AND NEW.verified <=> OLD.verified
+        AND NEW.eligible_from <=> OLD.eligible_from
+        AND NEW.idempotency_key <=> OLD.idempotency_key
+        AND NEW.created_at <=> OLD.created_at
+        AND NEW.updated_at <=> OLD.updated_at
+        AND NEW.version <=> OLD.version
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of subscriptions denied to this login';
+END IF//
+
+CREATE OR REPLACE TRIGGER guard_rights_subscription_secrets BEFORE UPDATE ON subscription_secrets FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 19) = 'subscription_admin@' AND NOT (
+        NEW.id <=> OLD.id
+        AND NEW.subscription_id <=> OLD.subscription_id
+        AND NEW.scheme <=> OLD.scheme
+        AND NEW.sealed <=> OLD.sealed
+        AND NEW.created_at <=> OLD.created_at
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of subscription_secrets denied to this login';
+END IF//
+
+CREATE OR REPLACE TRIGGER guard_rights_subscription_verifications BEFORE UPDATE ON subscription_verifications FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 22) = 'subscription_verifier@' AND NOT (
+        NEW.id <=> OLD.id
+        AND NEW.subscription_id <=> OLD.subscription_id
+        AND NEW.callback_url <=> OLD.callback_url
+        AND NEW.secret_id <=> OLD.secret_id
+        AND NEW.challenge <=> OLD.challenge
+        AND NEW.code <=> OLD.code
+        AND NEW.created_at <=> OLD.created_at
+        AND NEW.expires_at <=> OLD.expires_at
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of subscription_verifications denied to this login';
+END IF//
+
+CREATE OR REPLACE TRIGGER guard_rights_router_cursor BEFORE UPDATE ON router_cursor FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 14) = 'router_worker@' AND NOT (
+        NEW.bucket <=> OLD.bucket
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of router_cursor denied to this login';
+END IF//
+
+CREATE OR REPLACE TRIGGER guard_rights_orchestrator_subscriptions BEFORE UPDATE ON orchestrator_subscriptions FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 18) = 'saga_orchestrator@' AND NOT (
+        NEW.subscription_id <=> OLD.subscription_id
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of orchestrator_subscriptions denied to this login';
+END IF//
+
+CREATE OR REPLACE TRIGGER guard_rights_dead_letter_cursor BEFORE UPDATE ON dead_letter_cursor FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 21) = 'dead_letter_operator@' AND NOT (
+        NEW.bucket <=> OLD.bucket
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of dead_letter_cursor denied to this login';
+END IF//
+
+CREATE OR REPLACE TRIGGER guard_rights_api_keys BEFORE UPDATE ON api_keys FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 10) = 'key_admin@' AND NOT (
+        NEW.id <=> OLD.id
+        AND NEW.name <=> OLD.name
+        AND NEW.key_hash <=> OLD.key_hash
+        AND NEW.scopes <=> OLD.scopes
+        AND NEW.tenant <=> OLD.tenant
+        AND NEW.created_at <=> OLD.created_at
+        AND NEW.last_used_at <=> OLD.last_used_at
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of api_keys denied to this login';
+END IF//
 
 DELIMITER ;
