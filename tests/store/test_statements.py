@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 import pytest
@@ -100,6 +101,18 @@ def test_every_right_of_a_role_is_needed_by_a_statement(component: str) -> None:
             for table in found_in(engine, statement).forgotten
         }
         assert set(role.forgets) == forgotten
+
+
+@every_statement
+def test_no_statement_keeps_other_inserts_out_of_a_table(
+    engine: str, component: str, statement: Statement
+) -> None:
+    """MySQL locks a table with numbered rows for an INSERT … SELECT, whose rows it cannot count
+    beforehand, under innodb_autoinc_lock_mode = 1 (MariaDB's default)."""
+    if engine == "mysql" and re.search(r"\b(INSERT|REPLACE|LOAD)\b", statement.text):
+        form = re.match(r"INSERT INTO (\w+)\s+\([^)]*\)\s+(\w+)", statement.text)
+        assert form is not None, "an insert of another form"
+        assert form[2] == "VALUES" or "id" not in TABLES_ON["mysql"][form[1]]
 
 
 @every_statement

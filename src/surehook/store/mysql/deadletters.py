@@ -11,6 +11,8 @@ from surehook.store.deadletters import DeadLetterStore
 from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows
 
+_WRITTEN = ("saga_id", "event_id", "subscription_id", "final_error_code", "failed_at")
+
 
 class MysqlDeadLetterStore(DeadLetterStore):
     _database: MysqlDatabase
@@ -33,11 +35,14 @@ class MysqlDeadLetterStore(DeadLetterStore):
         """A row that appears meanwhile refuses all of them: looked at again, and done again."""
 
         async def work(session: MysqlSession) -> list[DeadLetter]:
-            rows = await session.all("written_sagas", bucket=bucket, saga_ids=sorted(saga_ids))
-            missing = sorted(set(saga_ids) - {row[0] for row in rows})
-            if not missing:
+            rows = await session.all("unwritten", bucket=bucket, saga_ids=sorted(saga_ids))
+            if not rows:
                 return []
-            await session.write("write_dead_letters", bucket=bucket, saga_ids=missing)
+            missing = [row[0] for row in rows]
+            await session.write_rows(
+                "write_dead_letters",
+                [dict(zip(_WRITTEN, row, strict=True)) | {"bucket": bucket} for row in rows],
+            )
             written = await session.all("read_written", bucket=bucket, saga_ids=missing)
             rows = await session.all("last_attempts", bucket=bucket, saga_ids=missing)
             last = {row[0]: tuple(row[1:]) for row in rows}

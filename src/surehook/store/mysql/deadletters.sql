@@ -28,19 +28,24 @@ FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_dead)
 WHERE s.bucket = :bucket AND s.died_at >= :after AND (s.died_at > :after OR s.id > :after_id)
 ORDER BY s.died_at, s.id LIMIT :count;
 
--- name: written_sagas :many
-SELECT saga_id FROM dead_letters FORCE INDEX (idx_dead_saga)
-WHERE bucket = :bucket AND saga_id IN :saga_ids;
-
--- name: write_dead_letters :none
--- The saga never changes again, so this may be repeated; the unique saga_id refuses a second row.
-INSERT INTO dead_letters
-    (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
-SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at, e.payload, s.bucket
+-- name: unwritten :many
+-- What there is to write down of these sagas; one that is dead never changes again.
+SELECT s.id, s.event_id, s.subscription_id, s.final_error_code, s.updated_at
 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN events e ON e.id = s.event_id AND e.bucket = s.bucket
-WHERE s.bucket = :bucket AND s.id IN :saga_ids AND s.status = 'DeadLettered'
+WHERE s.bucket = :bucket AND s.id IN :saga_ids AND s.status = 'DeadLettered' AND NOT EXISTS (
+    SELECT 1 FROM dead_letters d FORCE INDEX (idx_dead_saga)
+    WHERE d.saga_id = s.id AND d.bucket = :bucket)
 ORDER BY s.id;
+
+-- name: write_dead_letters :none
+-- One row of many (write_rows). Its values stand there, but for the payload, which never leaves the
+-- server: an INSERT … SELECT would keep every other insert into the table out until it ends. The
+-- unique saga_id refuses a second row, and with it all of them.
+INSERT INTO dead_letters
+    (saga_id, event_id, subscription_id, final_error_code, failed_at, bucket, payload_snapshot)
+VALUES (:saga_id, :event_id, :subscription_id, :final_error_code, :failed_at, :bucket,
+    (SELECT payload FROM events WHERE id = :event_id AND bucket = :bucket));
 
 -- name: read_written :many
 SELECT id, saga_id, event_id, subscription_id, final_error_code

@@ -17,15 +17,22 @@ class MysqlVerifierStore(VerifierStore):
         code: str,
         lifetime_seconds: float,
     ) -> int | None:
-        written = await self._database.write(
-            "request_verification",
-            subscription_id=subscription_id,
-            tenant=tenant,
-            challenge=challenge,
-            code=code,
-            lifetime_microseconds=round(lifetime_seconds * 1e6),
-        )
-        return written.first_id if written.rows else None
+        async def work(session: MysqlSession) -> int | None:
+            row = await session.one("to_be_proved", subscription_id=subscription_id, tenant=tenant)
+            if row is None:
+                return None
+            written = await session.write(
+                "request_verification",
+                subscription_id=subscription_id,
+                callback_url=row[0],
+                secret_id=row[1],
+                challenge=challenge,
+                code=code,
+                lifetime_microseconds=round(lifetime_seconds * 1e6),
+            )
+            return written.first_id
+
+        return await self._database.run(work)
 
     async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None:
         which = {

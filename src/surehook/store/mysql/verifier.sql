@@ -1,16 +1,20 @@
 -- Verifier: INSERT and UPDATE verifications, UPDATE subscriptions (verified and the two URLs).
 
--- name: request_verification :none
--- Bound to the URL that is to be proved and to the newest shared secret.
-INSERT INTO subscription_verifications
-    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
-SELECT s.id, COALESCE(s.pending_callback_url, s.callback_url), (
+-- name: to_be_proved :one
+-- The URL that is to be proved and the newest shared secret.
+SELECT COALESCE(s.pending_callback_url, s.callback_url), (
         SELECT MAX(x.id) FROM subscription_secrets x
         WHERE x.subscription_id = s.id AND x.scheme = 'v1'
-          AND (x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6))),
-    :challenge, :code, UTC_TIMESTAMP(6) + INTERVAL :lifetime_microseconds MICROSECOND
+          AND (x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6)))
 FROM subscriptions s
 WHERE s.id = :subscription_id AND (:tenant IS NULL OR s.tenant = :tenant);
+
+-- name: request_verification :none
+-- Bound to that URL and secret: if one of them changes meanwhile, this proves nothing.
+INSERT INTO subscription_verifications
+    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
+VALUES (:subscription_id, :callback_url, :secret_id, :challenge, :code,
+    UTC_TIMESTAMP(6) + INTERVAL :lifetime_microseconds MICROSECOND);
 
 -- name: any_verification :one
 -- What an idle verifier asks, without a transaction.
