@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from support.api import NewKey, OpenApi
 from support.http import Client
 from support.rows import a_saga, an_event
+from surehook.api import events
 from surehook.states import SagaStatus
 
 EVENT = {"event_type": "order.paid", "payload": {"order": 1}}
@@ -179,3 +182,58 @@ async def test_events_of_every_bucket_are_found(client: Client, owner: Any) -> N
     found = await asyncio.gather(*(client.get(f"/v1/events/{number}") for number in numbers))
     assert {reply.status for reply in found} == {200}
     assert await owner.fetchval("SELECT count(DISTINCT bucket) FROM events") > 1
+
+
+@asynccontextmanager
+async def held(owner: Any, external_id: str) -> AsyncIterator[None]:
+    """Someone's transaction has written an event with this key and goes on."""
+    transaction = owner.transaction()
+    await transaction.start()
+    await an_event(owner, external_id=external_id)
+    try:
+        yield
+    finally:
+        await transaction.rollback()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: the database's own limit for a lock ends the wait."""
+    monkeypatch.setattr(events, "QUICK_SECONDS", 60.0)
+    monkeypatch.setattr(events, "BATCH_SECONDS", 60.0)
+    (batch,) = [route for route in events.ROUTES if route.path == "/v1/events/batch"]
+    monkeypatch.setitem(batch.__dict__, "seconds", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_key_in_an_open_transaction_is_named_and_can_be_sent_again(
+    client: Client, owner: Any
+) -> None:
+    event, free = ({**EVENT, "external_id": key} for key in ("held", "free"))
+    async with held(owner, "held"):
+        alone = await client.post("/v1/events", event)
+        together = await asyncio.gather(
+            *(client.post("/v1/events", one) for one in (event, free, event))
+        )
+        assert together[1].status == 202
+        for reply in (alone, together[0], together[2]):
+            problem = reply.json()
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            assert problem["type"] == "/problems/external-id-held"
+            assert problem["field"] == "external_id"
+            assert "transaction" in problem["title"] and "still open" in problem["detail"]
+    assert (await client.post("/v1/events", event)).status == 202
+
+
+@pytest.mark.usefixtures("patient")
+async def test_in_a_batch_a_key_in_an_open_transaction_fails_its_own_event_only(
+    client: Client, owner: Any
+) -> None:
+    batch = [EVENT, *({**EVENT, "external_id": key} for key in ("one", "held", "two"))]
+    async with held(owner, "held"):
+        reply = await client.post("/v1/events/batch", {"events": batch})
+        results = reply.json()["results"]
+        assert (reply.status, [one["status"] for one in results]) == (200, [202, 202, 503, 202])
+        assert results[2]["error"]["type"] == "/problems/external-id-held"
+    again = (await client.post("/v1/events/batch", {"events": batch[1:]})).json()["results"]
+    assert [one["status"] for one in again] == [200, 202, 200]

@@ -205,3 +205,16 @@ async def test_what_is_not_there_is_the_answer_no(command: Command) -> None:
         assert (done.code, done.out) == (1, "") and "404" in done.err
     assert (await command("event", "show", "nine")).code == 2
     assert (await command("event", "show", "0")).code == 2
+
+
+async def test_a_line_whose_key_an_open_transaction_holds_is_named(
+    command: Command, owner: Any
+) -> None:
+    transaction = owner.transaction()
+    await transaction.start()
+    await an_event(owner, event_type="t", external_id="held")
+    given = lines({"event_type": "t", "payload": 1, "external_id": "held"})
+    done = await command("publish", "--ndjson", "-", stdin=given)
+    await transaction.rollback()
+    assert (done.code, done.out) == (1, "0 events published\n")
+    assert "line 1: The external_id is being written by a transaction" in done.err

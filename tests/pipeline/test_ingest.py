@@ -17,7 +17,7 @@ from support.waiting import until
 from surehook.errors import DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
-from surehook.pipeline.ingest import Busy, Ingest, KeyTaken
+from surehook.pipeline.ingest import Ingest, KeyHeld, KeyTaken
 from surehook.records import NewEvent, StoredEvent
 from surehook.store import store_of
 from surehook.store.database import LockHeld
@@ -188,11 +188,30 @@ async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
         plain = await asyncio.gather(*(ingest.publish(an_order(n)) for n in range(50)))
         plain_done.set()
         answers = await asyncio.gather(*keyed)
-        with pytest.raises(Busy):
+        with pytest.raises(KeyHeld, match="transaction that is still open"):
             await held
         await transaction.rollback()
     assert len({a.id for a in (*plain, *answers)}) == 100
     assert not (await ingest.publish(an_order(0, "held"))).duplicate
+
+
+async def test_in_a_batch_a_held_key_fails_its_own_event_only(
+    database_url: str, owner: Any, ingest: Ingest, buckets: int
+) -> None:
+    async with servers.connected(database_url) as holder:
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute(
+            "INSERT INTO events (event_type, payload, external_id, bucket) "
+            "VALUES ('order.paid', '{}', 'held', $1)",
+            ingest._bucket_of(an_order(0, "held")),
+        )
+        keys = ["free-1", "held", None, "free-2"]
+        events = [an_order(number, key) for number, key in enumerate(keys)]
+        answers = await ingest.publish_all(events)
+        await transaction.rollback()
+    assert [isinstance(answer, KeyHeld) for answer in answers] == [False, True, False, False]
+    assert await owner.fetchval("SELECT count(*) FROM events") == 3
 
 
 @pytest.mark.parametrize("count", [10, 500])

@@ -23,7 +23,7 @@ from surehook.api import problems, strict
 from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
 from surehook.api.pages import before_time, page_of, shaped
-from surehook.api.problems import CONFLICT, Problem, invalid, not_found
+from surehook.api.problems import CONFLICT, invalid, not_found
 from surehook.api.routes import QUICK_SECONDS, Answer, Call, Route
 from surehook.api.shapes import (
     BIGGEST_ID,
@@ -41,9 +41,8 @@ from surehook.api.shapes import (
     extended,
     rfc3339,
 )
-from surehook.api.wire import Head, Receive, Send, answer, refuse
-from surehook.errors import AnswerIsNo
-from surehook.pipeline.ingest import Ticket
+from surehook.api.wire import Head, Receive, Send, answer, as_problem, refuse
+from surehook.pipeline.ingest import KeyHeld, KeyTaken, Ticket
 from surehook.pipeline.keys import Scope
 from surehook.records import NewEvent, StoredEvent
 from surehook.store.observer import Found
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 0.1
 ENVELOPE_MAX = 4096
 BATCH_EVENTS = 1000
+# One that waits for someone's transaction gives up in time for the others to be answered.
+BATCH_SECONDS = QUICK_SECONDS - 0.25
 # Enough for each event to be looked at by itself, so that the answer names the one at fault.
 BATCH_LEVELS = 100
 
@@ -179,7 +180,10 @@ def _encode(stored: StoredEvent) -> bytes:
 async def post_batch(call: Call) -> Answer:
     """All are checked before any is stored."""
     events = read_batch(call.body, call.key, call.api.payload_max)
-    answers = await call.api.ingest.publish_all(events)
+    api = call.api
+    answers = await api.ingest.publish_all(
+        events, lambda ticket: api.patience.end(ticket, BATCH_SECONDS)
+    )
     return Answer(200, BatchAnswer([_result(answer, call.request_id) for answer in answers]))
 
 
@@ -197,10 +201,11 @@ def read_batch(body: bytes, key: Key, payload_max: int) -> list[NewEvent]:
     ]
 
 
-def _result(answer: StoredEvent | AnswerIsNo, request_id: str) -> BatchResult:
-    if isinstance(answer, AnswerIsNo):
-        problem = Problem(CONFLICT, answer.message, "external_id")
-        return BatchResult(409, error=problem.body(request_id))
+def _result(answer: StoredEvent | KeyTaken | KeyHeld, request_id: str) -> BatchResult:
+    if isinstance(answer, KeyTaken):
+        return BatchResult(409, error=as_problem(answer, request_id).body(request_id))
+    if isinstance(answer, KeyHeld):
+        return BatchResult(503, error=as_problem(answer, request_id).body(request_id))
     return BatchResult(
         200 if answer.duplicate else 202, answer.id, rfc3339(answer.created_at), answer.duplicate
     )

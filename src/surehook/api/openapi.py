@@ -226,7 +226,7 @@ def problems_of(route: Route) -> list[Kind]:
         kinds.add(problems.TOO_LARGE)
     if route.has_id:
         kinds.add(problems.NOT_FOUND)
-    return [BY_STATUS[status] for status in sorted(kind.status for kind in kinds)]
+    return [BY_STATUS[status] for status in sorted({kind.status for kind in kinds})]
 
 
 # ── The page for the repository ───────────────────────────────────────────────────────────────

@@ -38,6 +38,9 @@ KINDS = (
     TOO_MANY := Kind("too-many-failures", 429, "Too many wrong keys came from this address"),
     HEADERS_TOO_LARGE := Kind("headers-too-large", 431, "The request's headers are too large"),
     BROKEN := Kind("internal", 500, "This is a bug in surehook"),
+    KEY_HELD := Kind(
+        "external-id-held", 503, "An open transaction is writing this external_id: try again"
+    ),
     UNAVAILABLE := Kind("unavailable", 503, "Not possible at the moment: try again"),
 )
 BY_STATUS = {kind.status: kind for kind in KINDS}
@@ -83,10 +86,10 @@ class Problem(Exception):
         )
 
 
-def unavailable(detail: str) -> Problem:
+def unavailable(detail: str, kind: Kind = UNAVAILABLE, field: str | None = None) -> Problem:
     """503: nothing was acknowledged; try again in a moment."""
     headers = ((b"retry-after", str(RETRY_SECONDS).encode()),)
-    return Problem(UNAVAILABLE, detail, headers=headers)
+    return Problem(kind, detail, field, headers)
 
 
 def invalid(detail: str, field: str | None = None) -> Problem:

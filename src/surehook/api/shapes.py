@@ -124,9 +124,10 @@ class Accepted(Struct, frozen=True):
 
 
 class BatchResult(Struct, frozen=True, omit_defaults=True):
-    """One event's answer: 202 stored, 200 was there already, 409 its key has other content."""
+    """One event's answer: 202 stored, 200 was there already, 409 its key has other content, 503 an
+    open transaction holds its key: send that one again."""
 
-    status: Literal[200, 202, 409]
+    status: Literal[200, 202, 409, 503]
     id: Id | None = None
     created_at: Time | None = None
     duplicate: bool | None = None

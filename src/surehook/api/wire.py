@@ -18,6 +18,7 @@ from surehook.api.problems import (
     BAD_REQUEST,
     BROKEN,
     CONFLICT,
+    KEY_HELD,
     NOT_FOUND,
     STALE,
     TOO_LARGE,
@@ -26,7 +27,7 @@ from surehook.api.problems import (
     unavailable,
 )
 from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Stale, Unreachable
-from surehook.pipeline.ingest import EventRefused, KeyTaken
+from surehook.pipeline.ingest import Busy, EventRefused, KeyHeld, KeyTaken
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -211,8 +212,12 @@ def as_problem(error: Exception, request_id: str) -> Problem:
             return Problem(STALE, str(error), "If-Match")
         case AnswerIsNo():
             return Problem(CONFLICT, str(error))
+        case KeyHeld():
+            return unavailable(error.message, KEY_HELD, "external_id")
+        case Busy():
+            return unavailable(error.message)
         case Unreachable():
-            return unavailable("The database does not answer, or too much is waiting.")
+            return unavailable("The database does not answer.")
         case ConfigError():
             return unavailable(str(error))
         case UnicodeError():

@@ -32,7 +32,7 @@ BATCH_BYTES = 2 * 2**20  # well below the API's limit, whatever the envelopes ad
 BATCH_SECONDS = 30.0
 BATCH_TRIES = 8
 LINE_BYTES_MAX = 64 * 2**20
-CONFLICTS_SHOWN = 10
+REFUSED_SHOWN = 10
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,17 +110,17 @@ class Tally:
 
     as_json: bool
     through: int
-    """Up to this line all is stored, or told to be in conflict."""
+    """Up to this line all is stored, or reported as refused."""
     stored: int = 0
     duplicates: int = 0
-    conflicts: list[tuple[int, str]] = field(default_factory=list)
+    refused: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, batch: Batch, results: list[BatchItem]) -> None:
         for line, item in zip(batch.lines, results, strict=True):
             if self.as_json:
                 write_json(item, line=line)
             if item.error is not None:
-                self.conflicts.append((line, item.error.detail or item.error.title))
+                self.refused.append((line, item.error.detail or item.error.title))
             self.stored += item.stored and not item.duplicate
             self.duplicates += item.duplicate
         self.through = batch.lines[-1]
@@ -137,12 +137,12 @@ class Tally:
     def conclude(self) -> None:
         if not self.as_json:
             done(str(self))
-        for line, reason in self.conflicts[:CONFLICTS_SHOWN]:
+        for line, reason in self.refused[:REFUSED_SHOWN]:
             click.echo(f"line {line}: {safe(reason)}", err=True)
-        if self.conflicts:
+        if self.refused:
             raise AnswerIsNo(
-                f"{len(self.conflicts)} lines were not stored: their external_id stands for "
-                "another event."
+                f"{len(self.refused)} lines were not stored: their external_id stands for another "
+                "event, or an open transaction holds it."
             )
 
 

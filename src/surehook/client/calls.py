@@ -139,7 +139,8 @@ def publish(
 def publish_batch(events: Iterable[NewEvent | Mapping[str, Any]]) -> Call[list[BatchItem]]:
     """Publish up to 1,000 events (8 MiB) at once: all are stored, or none if one is invalid.
 
-    One result per event, in order. A key that stands for another event (409) fails only its own.
+    One result per event, in order. A key that stands for another event (409), or that someone's
+    open transaction holds (503), fails only its own.
     """
     given = [item if isinstance(item, NewEvent) else NewEvent(**item) for item in events]
     if not 1 <= len(given) <= BATCH_EVENTS_MAX:

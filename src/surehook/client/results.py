@@ -38,7 +38,8 @@ class Published(Result, frozen=True, kw_only=True):
 
 
 class BatchItem(Result, frozen=True, kw_only=True):
-    """What became of one event of a batch: stored, or its key stands for another event (409)."""
+    """What became of one event of a batch: stored, or its key stands for another event (409) or is
+    held by a transaction that is still open (503: publish this one again)."""
 
     status: int
     id: int | None = None

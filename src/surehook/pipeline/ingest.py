@@ -43,7 +43,17 @@ class EventRefused(UsageError):
 
 
 class Busy(DatabaseUnreachable):
-    """Too much is waiting, or a key is held by an open transaction: try again in a moment."""
+    """Too much is waiting: try again in a moment."""
+
+
+class KeyHeld(Busy):
+    """An open transaction has written an event with this external_id: its end decides."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The external_id is being written by a transaction that is still open.",
+            "Try again when it has ended.",
+        )
 
 
 Waiting = tuple[NewEvent, "asyncio.Future[StoredEvent]"]
@@ -59,6 +69,8 @@ class Ingest:
         self._next = count()
         self._queues: dict[bool, _Queue] = {False: _Queue(), True: _Queue()}
         self._writers = {False: 0, True: 0}  # at work
+        # Written alone because some key is held: who still waits there waits for that key.
+        self._alone: set[asyncio.Future[StoredEvent]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def publish(self, event: NewEvent) -> StoredEvent:
@@ -89,7 +101,7 @@ class Ingest:
             task = loop.create_task(self._write(keyed))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return Ticket(stored, queue, place)
+        return Ticket(stored, queue, place, self._alone)
 
     def _another_writer(self, keyed: bool) -> bool:
         """One always; a second one only for a batch that is worth a commit of its own. Events
@@ -99,13 +111,28 @@ class Ingest:
             not keyed and active < WRITERS_MAX and len(self._queues[keyed]) >= WORTH_A_WRITER
         )
 
-    async def publish_all(self, events: Sequence[NewEvent]) -> list[StoredEvent | AnswerIsNo]:
-        """Each event's answer, in order; one event's conflict never fails the others."""
-        answers = await asyncio.gather(*map(self.publish, events), return_exceptions=True)
+    async def publish_all(
+        self, events: Sequence[NewEvent], submitted: Callable[[Ticket], None] = lambda _: None
+    ) -> list[StoredEvent | KeyTaken | KeyHeld]:
+        """Each event's answer, in order; what one event's key meets never fails the others."""
+        tickets = []
+        try:
+            for event in events:
+                tickets.append(self.submit(event))
+                submitted(tickets[-1])
+            waits = (ticket.stored for ticket in tickets)
+            answers = await asyncio.gather(*waits, return_exceptions=True)
+        except BaseException:
+            for ticket in tickets:
+                ticket.stored.cancel()
+                ticket.give_up()
+            raise
+        found: list[StoredEvent | KeyTaken | KeyHeld] = []
         for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, AnswerIsNo):
+            if not isinstance(answer, (StoredEvent, KeyTaken, KeyHeld)):
                 raise answer
-        return [a for a in answers if isinstance(a, (StoredEvent, AnswerIsNo))]
+            found.append(answer)
+        return found
 
     async def _write(self, keyed: bool) -> None:
         """Write until nobody waits. What arrives during a commit shares the next one."""
@@ -162,16 +189,11 @@ class Ingest:
             await crashpoints.here("ingest.after_insert")
         except (LockHeld, Refused) as error:
             if len(first) > 1:
-                # Each key alone: the held one waits for itself only, a wrong one fails alone.
-                await asyncio.gather(
-                    *(self._write_apart(self._write_keyed, group) for group in first.values())
-                )
+                await self._write_alone(list(first.values()), isinstance(error, LockHeld))
                 return
             if isinstance(error, Refused):
                 raise EventRefused(f"The event was refused: {error}.") from None
-            raise Busy(
-                "The external_id is being written by an open transaction.", "Try again in a moment."
-            ) from None
+            raise KeyHeld from None
         repeated = [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created]
         found = {}
         if repeated:
@@ -183,6 +205,15 @@ class Ingest:
                 else:
                     _answer_repeated(event, stored, found[key])
         self._tell(buckets)
+
+    async def _write_alone(self, groups: list[list[Waiting]], held: bool) -> None:
+        """Each key alone: the held one waits for itself only, a wrong one fails alone."""
+        futures = {stored for group in groups for _, stored in group} if held else set()
+        self._alone |= futures
+        try:
+            await asyncio.gather(*(self._write_apart(self._write_keyed, group) for group in groups))
+        finally:
+            self._alone -= futures
 
     async def _write_apart(
         self, write: Callable[[list[Waiting]], Awaitable[None]], group: list[Waiting]
@@ -208,18 +239,27 @@ class Ingest:
 class Ticket:
     """A place in the queue and, in the end, the answer."""
 
-    __slots__ = ("_place", "_queue", "stored")
+    __slots__ = ("_alone", "_place", "_queue", "stored")
 
-    def __init__(self, stored: asyncio.Future[StoredEvent], queue: _Queue, place: int) -> None:
+    def __init__(
+        self,
+        stored: asyncio.Future[StoredEvent],
+        queue: _Queue,
+        place: int,
+        alone: set[asyncio.Future[StoredEvent]],
+    ) -> None:
         self.stored = stored
         self._queue = queue
         self._place = place
+        self._alone = alone
 
     def give_up(self) -> None:
         """Nobody waits for it any more: if it is still in the queue, it is not stored."""
         self._queue.remove(self._place)
         if not self.stored.done():
-            self.stored.set_exception(Busy("The database did not answer in time."))
+            held = self.stored in self._alone
+            error = KeyHeld() if held else Busy("The database did not answer in time.")
+            self.stored.set_exception(error)
 
 
 class _Queue:
