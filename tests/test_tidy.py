@@ -12,7 +12,7 @@ import pytest
 
 from support.sql_rights import analyse
 from surehook import generate
-from surehook.roles import BY_COMPONENT, ROLES, TABLES, Verb
+from surehook.roles import BY_COMPONENT, ROLES, TABLES, TABLES_ON, Verb
 from surehook.store import statements
 
 REPOSITORY = Path(__file__).parents[1]
@@ -401,3 +401,14 @@ def test_what_applications_import_needs_no_extra() -> None:
             for package in {name.partition(".")[0] for name in names} - {"surehook"}:
                 known = package in sys.stdlib_module_names or package in declared
                 assert known or (part, package) in optional, f"{path.name} imports {package}"
+
+
+def test_the_contract_names_every_table_and_column() -> None:
+    text = (REPOSITORY / "docs" / "contract.md").read_text(encoding="utf-8")
+    text = text.partition("## Tables")[2].partition("## Differences")[0]
+    every = [named for tables in TABLES_ON.values() for named in tables.items()]
+    for table, columns in every:
+        part = re.search(rf"(?ms)^(### {table}\b.*?)^#|^\| {table} \|[^|\n]*\|", text)
+        assert part, f"the contract does not mention {table}"
+        missing = [column for column in columns if not re.search(rf"\b{column}\b", part[0])]
+        assert not missing, f"the contract does not say what {table}.{missing[0]} is for"
