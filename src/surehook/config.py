@@ -28,6 +28,10 @@ Value = str | int | float | bool | Path | tuple[str, ...] | None
 # Of the client, of `listen` and of this module: no settings, but no mistakes either.
 OTHER_VARIABLES = ("SUREHOOK_CONFIG", "SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
 FILE_NAMES = (Path("surehook.toml"), Path("/etc/surehook/surehook.toml"))
+_ORIGIN = re.compile(
+    r"https://(?:(?:\*\.)?[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?",
+    re.ASCII,
+)
 # A lease outlives its request by this much, so that a result can still be written.
 LEASE_MARGIN_SECONDS = 5.0
 
@@ -137,6 +141,18 @@ def networks(value: object) -> tuple[str, ...]:
             # The whole list is shown behind this; of several it has to say which.
             which = f" (look at {item!r}: {wrong})" if len(items) > 1 else ""
             raise ValueError(f"networks such as 10.0.0.0/8{which}") from None
+    return tuple(str(item) for item in items)
+
+
+def origins(value: object) -> tuple[str, ...]:
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    wanted = "origins such as https://hooks.example.com or https://*.example.com"
+    if not isinstance(items, (list, tuple)):
+        raise ValueError(f"a list of {wanted}")
+    for item in items:
+        if not _ORIGIN.fullmatch(str(item)):
+            which = f" (look at {item!r})" if len(items) > 1 else ""
+            raise ValueError(f"{wanted}, without a path{which}")
     return tuple(str(item) for item in items)
 
 
@@ -317,6 +333,14 @@ SETTINGS: tuple[Setting, ...] = (
         env="SUREHOOK_ENCRYPTION_KEY",
         secret=True,
         example='"…"',
+    ),
+    Setting(
+        "verification.trusted",
+        (),
+        origins,
+        "Origins of your own, whose subscriptions need not prove themselves: the verifier "
+        "connects, checks the certificate and marks them verified. https://*.example.com covers "
+        "every name below example.com. See docs/verification.md.",
     ),
     Setting(
         "worker.concurrency",
@@ -540,6 +564,12 @@ class Config:
         value = self._value("delivery.allow_networks")
         assert isinstance(value, tuple)
         return tuple(ip_network(item) for item in value)
+
+    @property
+    def trusted_origins(self) -> tuple[str, ...]:
+        value = self._value("verification.trusted")
+        assert isinstance(value, tuple)
+        return value
 
     @property
     def embedded(self) -> bool:

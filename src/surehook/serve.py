@@ -18,6 +18,7 @@ from surehook.delivery import Sender
 from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.delivery.pool import PoolLimits
 from surehook.delivery.secrets import Sealer, parse_keys
+from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import SurehookError
 from surehook.observe import crashpoints
 from surehook.pipeline.cleaner import Cleaner
@@ -119,6 +120,7 @@ class Process:
                     self._sealer(),
                     self._https_sender(),
                     config.seconds("delivery.request_timeout"),
+                    TrustedOrigins(config.trusted_origins),
                 )
             case "deadletters":
                 return DeadLetters(store_of(DeadLetterStore, database), self.hints, buckets)

@@ -19,6 +19,7 @@ from surehook import receive
 from surehook.delivery.client import SenderSettings
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
+from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
 from surehook.pipeline.hints import Hints
 from surehook.pipeline.service import Service
@@ -62,13 +63,16 @@ async def bench(open_store: OpenStore, owner: Any) -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def verifying(open_store: OpenStore, given: SenderSettings) -> AsyncIterator[Verifications]:
+async def verifying(
+    open_store: OpenStore, given: SenderSettings, *trusted: str
+) -> AsyncIterator[Verifications]:
     database = await open_store("verifier")
     store = store_of(VerifierStore, database)
     hints = Hints()
     sealer = Sealer(parse_keys(servers.ENCRYPTION_KEY))
     async with started(given) as sender:
-        service = Service(Verifier(store, sealer, sender, request_seconds=1.0), hints, None)
+        verifier = Verifier(store, sealer, sender, 1.0, TrustedOrigins(trusted))
+        service = Service(verifier, hints, None)
         running = asyncio.create_task(service.run())
         try:
             yield Verifications(store, hints)
@@ -257,6 +261,36 @@ async def test_a_guarded_address_is_never_dialled(open_store: OpenStore, owner: 
         verification = await bench.tried(subscription_id)
         assert verification.last_result == "BLOCKED_ADDRESS"
         assert receiver.connections == 0
+        assert not await bench.is_verified(subscription_id)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (sending(allow_networks=("10.0.0.0/8",)), "BLOCKED_ADDRESS"),
+        (sending(ca_file=None), "TLS_FAILED"),
+    ],
+    ids=["guarded", "an authority that nobody trusts"],
+)
+async def test_trust_in_an_origin_leads_around_neither_guard_nor_tls(
+    open_store: OpenStore, owner: Any, given: SenderSettings, code: str
+) -> None:
+    async with Receiver() as receiver, verifying(open_store, given, receiver.url) as verifications:
+        bench = Bench(owner, verifications, receiver)
+        subscription_id = await bench.subscription()
+        assert (await bench.tried(subscription_id)).last_result == code
+        assert receiver.count == 0 and not await bench.is_verified(subscription_id)
+
+
+async def test_trust_is_worthless_once_the_url_has_changed(
+    open_store: OpenStore, owner: Any
+) -> None:
+    async with Receiver() as own, verifying(open_store, sending(), own.url) as verifications:
+        bench = Bench(owner, verifications, own)
+        subscription_id = await bench.subscription()
+        assert (await bench.tried(subscription_id)).last_result == "trusted origin"
+        assert await bench.is_verified(subscription_id)
+        await owner.execute("UPDATE subscriptions SET callback_url = 'https://another.example/x'")
         assert not await bench.is_verified(subscription_id)
 
 

@@ -17,6 +17,7 @@ from surehook.config import Config
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.client import HttpsSender
 from surehook.delivery.secrets import Sealer
+from surehook.delivery.trusted import TrustedOrigins
 from surehook.observe.metrics import Metrics
 from surehook.pipeline.deadletters import Requeue
 from surehook.pipeline.hints import Hints
@@ -107,7 +108,7 @@ def _subscriptions(
             lease_seconds,
             config.seconds("delivery.secret_overlap"),
         ),
-        Verifications(verifier, hints),
+        Verifications(verifier, hints, TrustedOrigins(config.trusted_origins)),
         Trial(
             verifier,
             sealer,

@@ -70,6 +70,8 @@ async def create_subscription(call: Call) -> Answer:
         idempotency_key=call.idempotency_key,
     )
     shown = await _read(call, made.subscription.id)
+    if shown.verification is None:
+        shown = await _verified_if_trusted(call, shown)
     if not made.created:
         return _tagged(200, extended(NewSubscription, shown))
     return _tagged(
@@ -116,7 +118,19 @@ async def change_subscription(call: Call) -> Answer:
         custom_headers=body.custom_headers,
         versions=call.versions,
     )
-    return _tagged(200, await _read(call, call.number))
+    shown = await _read(call, call.number)
+    if body.callback_url is not UNSET:
+        shown = await _verified_if_trusted(call, shown)
+    return _tagged(200, shown)
+
+
+async def _verified_if_trusted(call: Call, shown: Subscription) -> Subscription:
+    """An origin of the operator's own needs no call of `verify`. As shown after it began."""
+    url = shown.pending_callback_url or shown.callback_url
+    proved = shown.verified and url == shown.callback_url
+    if proved or not await call.api.subscriptions.verifications.request_if_trusted(shown.id, url):
+        return shown
+    return await _read(call, shown.id)
 
 
 async def verify_subscription(call: Call) -> Answer:

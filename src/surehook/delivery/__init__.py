@@ -6,6 +6,7 @@ Never   knows the database, decides about retries, or sends the same request twi
 
     url.py         what a callback URL may look like
     address.py     which addresses may be dialled
+    trusted.py     which origins are the operator's own
     resolver.py    names to addresses, without blocking anyone
     signature.py   Standard Webhooks headers
     secrets.py     secrets sealed for storage

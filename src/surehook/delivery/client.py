@@ -116,6 +116,16 @@ class HttpsSender:
         outcome = await self._attempt(request, answers)
         return outcome, b"".join(answers)
 
+    async def probe(self, url: str, seconds: float) -> Outcome:
+        """Connect as for a POST (guard, TLS, certificate) and send nothing."""
+        try:
+            target = self._targets.get(url) or self._target(url)
+            connection = await self._dial(target.url, self._loop.time() + seconds)
+        except AttemptFailed as failure:
+            return failure.outcome()
+        connection.close()
+        return Outcome(None, None, sent=False)
+
     async def _attempt(self, request: Request, answers: list[bytes] | None) -> Outcome:
         try:
             if request.deadline_seconds <= 0:

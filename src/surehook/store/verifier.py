@@ -71,13 +71,13 @@ class VerifierStore:
             "report_verification", id=verification_id, result=result, reason=reason
         )
 
-    async def verify(self, verification_id: int, result: str) -> bool:
+    async def verify(self, verification_id: int, result: str, reason: str | None = None) -> bool:
         """Mark the subscription verified, if it is still what was challenged."""
 
         async def work(session: Session) -> bool:
             row = await session.one("verify_subscription", id=verification_id)
             if row is not None:
-                await session.all("mark_verified", id=verification_id, result=result)
+                await session.all("mark_verified", id=verification_id, result=result, reason=reason)
             return row is not None
 
         return await self._database.in_transaction(work)

@@ -50,11 +50,13 @@ class MysqlVerifierStore(VerifierStore):
         waits = await self._database.one("any_verification", **which)
         return await self._database.in_transaction(work) if waits and waits[0] else None
 
-    async def verify(self, verification_id: int, result: str) -> bool:
+    async def verify(self, verification_id: int, result: str, reason: str | None = None) -> bool:
         async def work(session: MysqlSession) -> bool:
             written = await session.write("verify_subscription", id=verification_id)
             if written.rows:
-                await session.write("mark_verified", id=verification_id, result=result)
+                await session.write(
+                    "mark_verified", id=verification_id, result=result, reason=reason
+                )
             return bool(written.rows)
 
         return await self._database.in_transaction(work)

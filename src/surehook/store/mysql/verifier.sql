@@ -66,7 +66,7 @@ WHERE v.id = :id AND v.verified_at IS NULL AND v.expires_at > UTC_TIMESTAMP(6)
 
 -- name: mark_verified :none
 UPDATE subscription_verifications
-SET verified_at = UTC_TIMESTAMP(6), last_result = :result, last_reason = NULL
+SET verified_at = UTC_TIMESTAMP(6), last_result = :result, last_reason = :reason
 WHERE id = :id;
 
 -- name: open_verification :one

@@ -54,7 +54,7 @@ RETURNING s.id;
 
 -- name: mark_verified :none
 UPDATE subscription_verifications
-SET verified_at = surehook_now(), last_result = :result, last_reason = NULL
+SET verified_at = surehook_now(), last_result = :result, last_reason = :reason
 WHERE id = :id;
 
 -- name: open_verification :one
