@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from surehook.store.observer import ObserverStore
+from surehook.store.observer import COUNT_MAX, ObserverStore
 
 # invariant → what must hold, and what its two ids are
 INVARIANTS: dict[str, tuple[str, str, str]] = {
@@ -20,7 +20,17 @@ INVARIANTS: dict[str, tuple[str, str, str]] = {
         "event",
         "subscription",
     ),
-    "missing_sagas": ("every event has its eligible sagas", "event", "subscription"),
+    "missing_sagas": (
+        "every event has a saga for each subscription that was eligible when it was created "
+        "and is now",
+        "event",
+        "subscription",
+    ),
+    "unowed_sagas": (
+        "every routed saga is of an event that was created while its subscription was eligible",
+        "saga",
+        "event",
+    ),
     "stray_sagas": (
         "every saga belongs to an event and a subscription of its tenant",
         "saga",
@@ -57,6 +67,7 @@ class Finding:
     rule: str
     broken: tuple[str, ...]
     seconds: float
+    note: str = ""  # what was not judged, and why
 
 
 async def check(
@@ -72,7 +83,24 @@ async def check(
         began = time.monotonic()
         rows = await store.broken(name, since, margin, SHOWN_MAX)
         broken = tuple(f"{first} {a}, {second} {b}: {facts}" for a, b, facts in rows)
-        finding = Finding(name, rule, broken, time.monotonic() - began)
+        note = await _owed_nothing(store) if name == "missing_sagas" else ""
+        finding = Finding(name, rule, broken, time.monotonic() - began, note)
         report(finding)
         findings.append(finding)
     return findings
+
+
+async def _owed_nothing(store: ObserverStore) -> str:
+    """In words: who is owed nothing while it is disabled or unverified."""
+    subscriptions, held = await store.owed_nothing()
+    if not subscriptions:
+        return ""
+    words = (
+        "1 subscription is disabled or unverified now and owed nothing"
+        if subscriptions == 1
+        else f"{subscriptions:,} subscriptions are disabled or unverified now and owed nothing"
+    )
+    if held:
+        more = " or more" if held == COUNT_MAX else ""
+        words += f"; {held:,}{more} deliveries are held until they are enabled again"
+    return words

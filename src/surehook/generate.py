@@ -117,7 +117,8 @@ DECLARE
 BEGIN
     FOR append_only IN
         SELECT oid FROM pg_class
-        WHERE oid IN ('events'::regclass, 'dead_letters'::regclass)
+        WHERE oid IN ('events'::regclass, 'dead_letters'::regclass,
+            'subscription_eligibility'::regclass)
         UNION ALL
         SELECT inhrelid FROM pg_inherits
         WHERE inhparent IN ('events'::regclass, 'dead_letters'::regclass)
@@ -149,6 +150,7 @@ def postgres_grants() -> str:
                     continue
                 columns = ", ".join(column for column in roles.TABLES[table] if column in granted)
                 lines.append(f"GRANT {verb} ({columns})\n    ON {table} TO {role.name};")
+        lines += [f"GRANT DELETE ON {table} TO {role.name};" for table in role.forgets]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -291,7 +293,7 @@ def mysql_guard() -> str:
         ),
         *(
             _mysql_append_only(table, verb)
-            for table in ("events", "dead_letters")
+            for table in ("events", "dead_letters", "subscription_eligibility")
             for verb in ("UPDATE", "DELETE")
         ),
         *mysql_rights_guards(),
@@ -384,7 +386,7 @@ def _roles_elsewhere() -> Iterator[str]:
                 if more:
                     shown = ", ".join(column for column in columns if column in more)
                     words.append(f"{verb} {table} ({shown})")
-        words += [f"DELETE {table}" for table in there.forgets]
+        words += [f"DELETE {table}" for table in there.forgets if table not in here.forgets]
         if words:
             yield f"- `{there.name}`: {'; '.join(words)}"
 
@@ -398,13 +400,14 @@ def roles_page() -> str:
     return (
         f"<!-- {NOTE.format(source='roles.py')} -->\n# Database roles\n\n"
         "Each component logs in as its own role and can do only this. No role may DELETE or "
-        "TRUNCATE anything (one exception below).\n\n"
+        "TRUNCATE anything, except that the router deletes its own notes (`router_held`; on MySQL "
+        "and MariaDB `router_gaps` too). `subscription_eligibility` is written by trigger "
+        "alone.\n\n"
         "| component | role | reads | inserts | updates | never |\n|---|---|---|---|---|---|\n"
         f"{rows}\n\n"
         "## On MySQL and MariaDB\n\n"
         "The same, by column too, but for what only one engine has. The router's cursor is made "
-        "of other columns there, and its notes on ids that nobody has committed yet are the only "
-        "rows that any role may delete. Without `ON CONFLICT` it reads a saga's whole key. The "
+        "of other columns there, and it keeps notes on ids that nobody has committed yet. The "
         "columns `waiting`, `died_at` and `open_for` stand in for partial indexes. "
         "`outbox_writer` may also call `surehook_bucket`, which on PostgreSQL everybody may.\n\n"
         + "\n".join(_roles_elsewhere())

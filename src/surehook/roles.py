@@ -42,6 +42,17 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "created_at",
         "updated_at",
         "version",
+        "eligible_until",
+        "eligible_first",
+    ),
+    # The intervals that have ended; written by trigger only.
+    "subscription_eligibility": (
+        "id",
+        "subscription_id",
+        "tenant",
+        "pattern",
+        "eligible_from",
+        "eligible_until",
     ),
     "subscription_secrets": (
         "id",
@@ -111,6 +122,7 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "bucket",
     ),
     "router_cursor": ("bucket",),  # how to read on is each engine's own affair
+    "router_held": ("bucket", "subscription_id", "event_id"),
     "orchestrator_subscriptions": (
         "subscription_id",
         "rate_tokens",
@@ -294,7 +306,7 @@ _ROLES: tuple[Role, ...] = (
         "subscriptions",
         "creates and changes subscriptions",
         (
-            _read_public("subscriptions"),
+            _read_all_but("subscriptions", "custom_headers", "eligible_until", "eligible_first"),
             _insert("subscriptions", "tenant", "idempotency_key", *_SUBSCRIPTION_CONFIG),
             _update("subscriptions", "pending_callback_url", *_SUBSCRIPTION_CONFIG),
             # A WHERE clause needs the right to read what it names; the secret itself stays hidden.
@@ -351,22 +363,39 @@ _ROLES: tuple[Role, ...] = (
         (
             _read_all_but("events", "payload", "external_id"),
             _read(
-                "subscriptions", "id", "tenant", "event_type", "active", "verified", "eligible_from"
+                "subscriptions",
+                "id",
+                "tenant",
+                "event_type",
+                "active",
+                "verified",
+                "eligible_from",
+                "eligible_until",
+                "eligible_first",
             ),
-            # RETURNING needs the right to read what it returns.
-            _read("webhook_delivery_sagas", "id", "event_id", "subscription_id", "bucket"),
-            # Without ON CONFLICT the insert looks for the whole key first.
-            _read("webhook_delivery_sagas", "requeued_from", only_on="mysql"),
+            _read_all_but("subscription_eligibility", "id"),
+            # RETURNING needs the right to read what it returns, and what is there already is
+            # looked for by its whole key.
+            _read(
+                "webhook_delivery_sagas",
+                "id",
+                "event_id",
+                "subscription_id",
+                "requeued_from",
+                "bucket",
+            ),
             _insert("webhook_delivery_sagas", "event_id", "subscription_id", "bucket"),
             _read_all_but("router_cursor", "updated_at"),
             _insert("router_cursor", "bucket", "system_identifier", "snapshot"),
             _update("router_cursor", *_ALL_TABLES["router_cursor"][1:]),
             _read("router_gaps"),
             _insert("router_gaps", *_ALL_TABLES["router_gaps"]),
+            _read("router_held"),
+            _insert("router_held", *_ALL_TABLES["router_held"]),
             *_SCHEMA,
         ),
         never="a saga's status, jobs, payloads",
-        forgets=("router_gaps",),
+        forgets=("router_gaps", "router_held"),
     ),
     Role(
         "saga_orchestrator",

@@ -38,6 +38,47 @@ async def missing_sagas(owner: Any) -> None:
     await an_event(owner)
 
 
+async def missing_saga_of_an_earlier_interval(owner: Any) -> None:
+    """Switched off and on again since; nothing is said to be unknown."""
+    now = await owner.fetchval("SELECT surehook_now()")
+    event = await an_event(owner)
+    number = await a_subscription(
+        owner, eligible_from=now + timedelta(seconds=30), eligible_first=now
+    )
+    await owner.execute(
+        "INSERT INTO subscription_eligibility (subscription_id, tenant, pattern, eligible_from, "
+        "eligible_until) VALUES ($1, '', 'order.paid', $2, $3)",
+        number,
+        now,
+        now + timedelta(seconds=20),
+    )
+    assert event
+
+
+async def saga_of_an_event_before_its_time(owner: Any) -> None:
+    event = await an_event(owner)
+    later = await owner.fetchval("SELECT surehook_now() + interval '1 second'")
+    number = await a_subscription(owner, eligible_from=later)
+    await a_saga(owner, event_id=event, subscription_id=number)
+
+
+async def saga_of_an_event_after_its_time(owner: Any) -> None:
+    now = await owner.fetchval("SELECT surehook_now()")
+    number = await a_subscription(
+        owner,
+        active=False,
+        eligible_from=now - timedelta(hours=2),
+        eligible_until=now - timedelta(minutes=2),
+    )
+    await a_saga(owner, subscription_id=number)
+
+
+async def saga_of_another_type(owner: Any) -> None:
+    event = await an_event(owner, event_type="order.sent")
+    number = await a_subscription(owner, eligible_from=datetime.now(UTC) - timedelta(hours=1))
+    await a_saga(owner, event_id=event, subscription_id=number)
+
+
 async def stray_saga_without_event(owner: Any) -> None:
     await a_saga(owner, event_id=10**9)
 
@@ -114,6 +155,10 @@ async def in_progress_without_job(owner: Any) -> None:
 CASES: list[tuple[str, Break]] = [
     ("duplicate_sagas", duplicate_sagas),
     ("missing_sagas", missing_sagas),
+    ("missing_sagas", missing_saga_of_an_earlier_interval),
+    ("unowed_sagas", saga_of_an_event_before_its_time),
+    ("unowed_sagas", saga_of_an_event_after_its_time),
+    ("unowed_sagas", saga_of_another_type),
     ("stray_sagas", stray_saga_without_event),
     ("stray_sagas", stray_saga_of_another_tenant),
     ("two_active_jobs", two_active_jobs),

@@ -10,7 +10,7 @@ import pytest
 
 from support import dialects
 from support.dialects import as_role
-from support.rows import a_dead_letter, a_job, a_saga, an_event
+from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event
 from support.servers import Server
 from surehook.roles import TABLES_ON
 from surehook.states import (
@@ -284,6 +284,22 @@ async def test_an_append_only_table_refuses_every_change_even_without_rows(
 async def test_truncating_several_tables_at_once_is_refused_too(owner: Any) -> None:
     change = "TRUNCATE webhook_delivery_sagas, events"
     assert await refusal(owner, change) == REFUSED_CHANGE
+
+
+async def test_the_history_of_eligibility_refuses_every_change_of_a_row(
+    owner: Any, server: Server
+) -> None:
+    await a_subscription(owner)
+    await owner.execute("UPDATE subscriptions SET active = false")
+    table = "subscription_eligibility"
+    before = await owner.fetch(f"SELECT * FROM {table}")
+    assert len(before) == 1
+    for column in TABLES_ON[server.engine][table]:
+        assert await refusal(owner, f"UPDATE {table} SET {column} = {column}") == REFUSED_CHANGE
+    assert await refusal(owner, f"DELETE FROM {table}") == REFUSED_CHANGE
+    if server.engine == "postgres":
+        assert await refusal(owner, f"TRUNCATE {table}") == REFUSED_CHANGE
+    assert await owner.fetch(f"SELECT * FROM {table}") == before
 
 
 async def test_an_upsert_cannot_change_an_event(owner: Any, server: Server) -> None:

@@ -29,6 +29,7 @@ KEYS = {
     "dead_letters": ("saga_id", "bucket"),
     "router_cursor": ("bucket",),
     "router_gaps": ("bucket", "first_id"),
+    "router_held": ("bucket", "subscription_id", "event_id"),
     "orchestrator_subscriptions": ("subscription_id",),
     "dead_letter_cursor": ("bucket",),
     "api_keys": ("key_hash",),
@@ -58,6 +59,14 @@ async def a_row_in_every_table(owner: Any, engine: str) -> None:
         "INSERT INTO api_keys (name, key_hash, scopes) VALUES ('k', 'hash', 'read')"
     )
     await owner.execute("INSERT INTO dead_letter_cursor (bucket) VALUES (0)")
+    await owner.execute(
+        "INSERT INTO subscription_eligibility (subscription_id, tenant, pattern, eligible_from, "
+        "eligible_until) VALUES ($1, '', 'order.paid', '2026-01-01', '2026-01-02')",
+        subscription_id,
+    )
+    await owner.execute(
+        "INSERT INTO router_held (bucket, subscription_id, event_id) VALUES (0, 1, 1)"
+    )
     await owner.execute("INSERT INTO orchestrator_subscriptions (subscription_id) VALUES (1)")
     if engine == "mysql":
         await owner.execute("INSERT INTO router_cursor (bucket) VALUES (0)")
@@ -79,7 +88,7 @@ def another(table: str, column: str, value: Any) -> str:
         return "'https://elsewhere.example/'"
     if column == "scheme":
         return "'v1a'"
-    if column.endswith(("_at", "_until", "eligible_from")):
+    if column.endswith(("_at", "_until", "eligible_from", "eligible_first")):
         return "'2030-01-01 00:00:00'"
     if column == "snapshot":
         return "'7:7:'"

@@ -21,7 +21,10 @@ from surehook.delivery import ErrorCode
 from surehook.store import statements
 
 pytestmark = pytest.mark.only_on("postgres", reason="MySQL's are in mysql/test_mysql_plans.py")
-BIG = ("events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters")
+BIG = (
+    *("events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters"),
+    "subscription_eligibility",
+)
 BATCH = 100
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)  # every row has its own second since then
 SUBSCRIPTIONS = 50
@@ -55,6 +58,18 @@ async def fill(owner: Any, size: Size, buckets: int, statistics: str) -> None:
     )
     await owner.execute(
         "INSERT INTO orchestrator_subscriptions (subscription_id) SELECT id FROM subscriptions"
+    )
+    # One was switched off and on again ten thousand times, through all of this, and just now.
+    await owner.execute(
+        "INSERT INTO subscription_eligibility (subscription_id, tenant, pattern, eligible_from, "
+        "eligible_until) SELECT 1, '', 'order.paid', "
+        f"timestamptz '{EPOCH}' + interval '3 seconds' * g, "
+        f"timestamptz '{EPOCH}' + interval '3 seconds' * g + interval '2 seconds' "
+        "FROM generate_series(1, 10000) AS g"
+    )
+    await owner.execute(
+        "UPDATE subscriptions SET eligible_from = now(), eligible_first = to_timestamp(0) "
+        "WHERE id = 1"
     )
     total = size.finished + size.backlog
     reached = int(await owner.fetchval("SELECT pg_current_xact_id()::text::bigint"))
@@ -192,6 +207,7 @@ class Arguments:
             "payloads": _array(['"{}"'] * BATCH),
             "tenants": _array(['""'] * BATCH),
             "buckets": _array([bucket] * BATCH),
+            "seconds": "60",
         }
         self.plain = plain
         waiting = [n for n in mine if n % 3 == 0][:BATCH]
@@ -207,6 +223,7 @@ class Arguments:
             ("ingest", "find_keyed_events"): {"external_ids": _array(f"key-{n}" for n in batch)},
             ("orchestrator", "rotate_subscriptions"): {"count": "200"},
             ("router", "rescan_events"): {"after_id": str(first)},
+            ("router", "unrouted_since"): {"subscription_ids": "{1}"},
         }
 
     def of(self, component: str, statement: statements.Statement) -> list[str | None]:

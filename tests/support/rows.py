@@ -130,11 +130,12 @@ async def a_saga(
     bucket: int = 0,
 ) -> int:
     """A saga that went the permitted way to `status`, with the jobs that belong to it."""
+    subscription_id = subscription_id or await a_subscription(owner)  # eligible before the event
     saga_id: int = await owner.fetchval(
         "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, requeued_from, bucket) "
         "VALUES ($1, $2, $3, $4) RETURNING id",
         event_id or await an_event(owner, bucket=bucket),
-        subscription_id or await a_subscription(owner),
+        subscription_id,
         requeued_from,
         bucket,
     )

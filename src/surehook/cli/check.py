@@ -75,6 +75,8 @@ def _show(finding: invariants.Finding) -> None:
     click.echo(f"{mark:<15} {finding.rule} ({finding.seconds:.2f} s)")
     for line in finding.broken:
         click.echo(f"       {line}")
+    if finding.note:
+        click.echo(f"       {finding.note}")
 
 
 def _as_dict(finding: invariants.Finding) -> dict[str, object]:
@@ -83,4 +85,5 @@ def _as_dict(finding: invariants.Finding) -> dict[str, object]:
         "rule": finding.rule,
         "broken": list(finding.broken),
         "seconds": round(finding.seconds, 3),
+        "note": finding.note,
     }

@@ -1,8 +1,8 @@
 """Router: one saga per new event and matching subscription.
 
 Role    router_worker
-Reads   events without payload, subscriptions
-Writes  INSERT webhook_delivery_sagas, router_cursor
+Reads   events without payload, subscriptions, subscription_eligibility
+Writes  INSERT webhook_delivery_sagas, router_cursor, INSERT router_held
 Never   changes a saga, creates a job, looks inside a payload
 
 Which events are new, and which subscriptions match, is the store's business (router.sql): the

@@ -43,6 +43,12 @@ class ObserverStore:
         now: datetime = row[0]
         return now
 
+    async def owed_nothing(self) -> tuple[int, int]:
+        """Subscriptions that are not eligible now, and events held for them (up to COUNT_MAX)."""
+        row = await self._database.one("owed_nothing", most=COUNT_MAX)
+        assert row is not None
+        return row[0], row[1]
+
     # ── Lists ─────────────────────────────────────────────────────────────────────────────────
 
     async def events(self, before: tuple[datetime, int], count: int, **filters: object) -> Found:

@@ -1,17 +1,37 @@
-"""The router's statements. Reads events and subscriptions; writes sagas and its cursor.
+"""The router's statements. Reads events and subscriptions; writes sagas, its cursor and its notes.
 
-How to read on without missing what commits late is each engine's own way; the promise is the same.
+How to read on without missing what commits late is each engine's own way; the promise is the same:
+a subscription gets every event that was created inside one of its intervals (active and verified
+for that tenant and type), while it is active and verified.
+
+Two things a page of new events cannot know, and a step once a second makes good (CatchingUp). A
+change that makes a subscription eligible carries its statement's time and is seen when it commits:
+events created in between may have been routed already. And events that were read while a
+subscription was not eligible, though it was when they were created, are held (router_held) until it
+is again.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
 from surehook.records import RoutedSaga
-from surehook.store.database import Database
+from surehook.store.database import Database, Row
+
+CATCH_UP_SECONDS = 1.0
+# A change of a subscription commits within this time; `check` has the same margin.
+COMMIT_SECONDS = 60.0
+# Who was changed in a transaction that took longer has what is held found by looking at all of it.
+SWEEP_SECONDS = 60.0
 
 
 class RouterStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._caught_up: dict[int, CaughtUp] = {}
 
     async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
         """Route the next page of events; None = another router has this bucket.
@@ -19,3 +39,78 @@ class RouterStore:
         The flag says that more may follow. Sagas and cursor are one commit, the cursor last.
         """
         raise NotImplementedError
+
+    async def insert(self, session: Any, bucket: int, ids: list[int]) -> list[RoutedSaga]:
+        """The sagas that these events lack."""
+        raise NotImplementedError
+
+    async def let_go(self, session: Any, bucket: int, held: Sequence[tuple[int, int]]) -> None:
+        """Forget these (event, subscription) if they have their saga or are wanted no more."""
+        raise NotImplementedError
+
+    async def unrouted(
+        self, session: Any, bucket: int, newly: Sequence[Row], count: int
+    ) -> Sequence[Row]:
+        """(event, subscription) without a saga, created since these became eligible."""
+        raise NotImplementedError
+
+    def catching_up(self, bucket: int) -> CatchingUp | None:
+        """What to do beside a page, if it is time for it."""
+        known = self._caught_up.setdefault(bucket, CaughtUp())
+        return CatchingUp(self, bucket, known) if time.monotonic() >= known.due else None
+
+
+class CaughtUp:
+    """What this process has made good in one bucket."""
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.sweep_due = 0.0
+        self.since: dict[int, datetime] = {}  # subscription → the interval that was looked at
+
+
+class CatchingUp:
+    """One look, inside the transaction that holds the bucket's cursor: no page is under way."""
+
+    def __init__(self, store: RouterStore, bucket: int, known: CaughtUp) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._known = known
+        self._after: CaughtUp | None = None
+
+    async def step(self, session: Any, count: int) -> tuple[list[RoutedSaga], bool]:
+        """A page of what was left out; the flag says that there is more."""
+        now = time.monotonic()
+        self._after = after = CaughtUp()
+        rows = await session.all("recently_eligible", seconds=COMMIT_SECONDS)
+        after.since = {row[0]: row[1] for row in rows}
+        newly = [row for row in rows if self._known.since.get(row[0]) != row[1]]
+        found: list[tuple[int, int]] = []
+        held: list[tuple[int, int]] = []
+        where = {"bucket": self._bucket, "count": count}
+        if newly:
+            late = await self._store.unrouted(session, self._bucket, newly, count)
+            found = [(row[0], row[1]) for row in late]
+            numbers = [row[0] for row in newly]
+            rows = await session.all("held_for", subscription_ids=numbers, **where)
+            held = [(row[0], row[1]) for row in rows]
+        after.sweep_due = self._known.sweep_due
+        if now >= after.sweep_due and not held:
+            held = [(row[0], row[1]) for row in await session.all("held", **where)]
+            after.sweep_due = now + SWEEP_SECONDS
+        sagas: list[RoutedSaga] = []
+        ids = sorted({event_id for event_id, _ in found + held})
+        if ids:
+            sagas = await self._store.insert(session, self._bucket, ids)
+        if held:
+            await self._store.let_go(session, self._bucket, held)
+        after.due = now + CATCH_UP_SECONDS
+        more = bool(sagas) and max(len(found), len(held)) >= count
+        if more:  # the same again, at once
+            self._after = None
+        return sagas, more
+
+    def committed(self) -> None:
+        """What was looked at need not be looked at again."""
+        if self._after is not None:
+            self._known.__dict__.update(self._after.__dict__)

@@ -51,10 +51,26 @@ class Size:
 async def fill(owner: Any, size: Size, buckets: int) -> None:
     """Finished deliveries, and a backlog of every kind: due, retrying, in progress, leased."""
     total = size.finished + size.backlog
+    # One was switched off and on again ten thousand times, through all of this, and just now.
+    await owner.native("SET timestamp = 1577836800")
+    await owner.native(
+        "INSERT INTO subscriptions (id, event_type, callback_url, verified) "
+        "VALUES (1, 'order.paid', 'https://receiver.example/1', TRUE)"
+    )
+    await owner.native("SET timestamp = 1577836801")
+    await owner.native("UPDATE subscriptions SET active = FALSE")
+    await owner.native("SET timestamp = DEFAULT")
+    await owner.native("UPDATE subscriptions SET active = TRUE")
+    await owner.native(
+        "INSERT INTO subscription_eligibility (subscription_id, tenant, pattern, eligible_from, "
+        "eligible_until) SELECT 1, '', 'order.paid', "
+        "DATE_ADD('2020-01-01', INTERVAL 3 * g SECOND), "
+        f"DATE_ADD('2020-01-01', INTERVAL 3 * g + 2 SECOND) FROM {_numbers(1, 10_000)}"
+    )
     await owner.execute(
         "INSERT INTO subscriptions (id, event_type, callback_url, verified) "
         "SELECT g, 'order.paid', concat('https://receiver.example/', g), true "
-        f"FROM generate_series(1, {SUBSCRIPTIONS}) AS g"
+        f"FROM generate_series(2, {SUBSCRIPTIONS}) AS g"
     )
     moment = "DATE_ADD('2020-01-01', INTERVAL g SECOND)"
     bucket = f"g DIV 101 MOD {buckets}"

@@ -12,13 +12,18 @@ HAVING COUNT(*) > 1
 LIMIT :count;
 
 -- name: check_missing_sagas :many
--- An event that a subscription is due has its saga. Eligible since then and ever since: what was
--- switched off or changed in between is not judged.
+-- A subscription that is active and verified has a saga for every event that was created inside one
+-- of its intervals. One that has just become so may still be given what it is owed.
 SELECT e.id, s.id, CONCAT('event of ', e.created_at)
 FROM events e
 JOIN subscriptions s ON s.tenant = e.tenant AND s.event_type = e.event_type
     AND s.active AND s.verified
-    AND s.eligible_from + INTERVAL :margin SECOND <= e.created_at
+    AND s.eligible_from <= UTC_TIMESTAMP(6) - INTERVAL :margin SECOND
+    AND (s.eligible_from <= e.created_at OR EXISTS (
+        SELECT 1 FROM subscription_eligibility h
+        WHERE h.subscription_id = s.id AND h.pattern = s.event_type AND h.tenant = s.tenant
+          AND h.eligible_from <= e.created_at AND h.eligible_until > e.created_at
+          AND h.eligible_from >= s.eligible_first))
 WHERE e.created_at >= :since
   AND e.created_at < UTC_TIMESTAMP(6) - INTERVAL :margin SECOND
   AND NOT EXISTS (
@@ -27,13 +32,43 @@ WHERE e.created_at >= :since
         AND g.bucket = e.bucket)
 LIMIT :count;
 
+-- name: owed_nothing :one
+-- Who is not eligible now, and how many events wait until they are.
+SELECT
+    (SELECT count(*) FROM subscriptions WHERE NOT (active AND verified)),
+    (SELECT count(*) FROM (SELECT 1 AS one FROM router_held LIMIT :most) AS held);
+
+-- name: check_unowed_sagas :many
+-- A routed saga is of an event that was created inside one of the subscription's intervals. The end
+-- of one is seen when it commits: until then the router goes on. Of the time before intervals were
+-- kept nothing is known.
+SELECT g.id, g.event_id,
+    CONCAT('subscription ', g.subscription_id, ' was not eligible at ', e.created_at)
+FROM webhook_delivery_sagas g
+JOIN events e ON e.id = g.event_id AND e.bucket = g.bucket
+JOIN subscriptions s ON s.id = g.subscription_id
+WHERE g.created_at >= :since AND g.requeued_from = 0
+  AND e.created_at >= (SELECT max(applied_at) FROM schema_migrations WHERE name = 'eligibility')
+  AND (s.tenant = e.tenant AND s.event_type = e.event_type AND s.eligible_from <= e.created_at
+      AND (s.eligible_until IS NULL
+          OR s.eligible_until > e.created_at - INTERVAL :margin SECOND)) IS NOT TRUE
+  AND NOT EXISTS (
+      SELECT 1 FROM subscription_eligibility h
+      WHERE h.subscription_id = s.id AND h.pattern = e.event_type AND h.tenant = e.tenant
+        AND h.eligible_from <= e.created_at
+        AND h.eligible_until > e.created_at - INTERVAL :margin SECOND)
+LIMIT :count;
+
 -- name: check_stray_sagas :many
--- A saga belongs to an event and a subscription of the same tenant that exist.
+-- A saga belongs to an event and a subscription that exist and are, or were, of the same tenant.
 SELECT g.id, g.event_id, CONCAT('subscription ', g.subscription_id)
 FROM webhook_delivery_sagas g
 LEFT JOIN events e ON e.id = g.event_id AND e.bucket = g.bucket
 LEFT JOIN subscriptions s ON s.id = g.subscription_id
-WHERE g.created_at >= :since AND (e.id IS NULL OR s.id IS NULL OR s.tenant <> e.tenant)
+WHERE g.created_at >= :since AND (e.id IS NULL OR s.id IS NULL OR s.tenant <> e.tenant
+    AND NOT EXISTS (
+        SELECT 1 FROM subscription_eligibility h
+        WHERE h.subscription_id = s.id AND h.tenant = e.tenant))
 LIMIT :count;
 
 -- name: check_two_active_jobs :many

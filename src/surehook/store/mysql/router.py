@@ -1,4 +1,4 @@
-"""The router's statements on MySQL. Reads events and subscriptions; writes sagas, cursor, gaps.
+"""The router's statements on MySQL. Reads events and subscriptions; writes sagas, cursor, notes.
 
 The cursor is the highest id that was read. Ids below it that were not there are kept as gaps
 (ranges) until something appears in them, or until they are proved dead: nobody's open transaction
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from surehook.observe import crashpoints
-from surehook.records import RoutedSaga, SagaId
-from surehook.store.database import LockHeld
+from surehook.records import EventId, RoutedSaga, SagaId, SubscriptionId
+from surehook.store.database import LockHeld, Row
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Ranges, Rows
 from surehook.store.router import RouterStore
@@ -29,6 +29,8 @@ GAPS_PER_STEP = 500
 GAPS_MAX = 100_000
 PROBES_PER_STEP = 200
 PROBE_SECONDS = 1.0
+# So many questions of a kind are one statement.
+ASKED_AT_ONCE = 200
 
 Range = tuple[int, int]
 
@@ -68,6 +70,8 @@ class MysqlRouterStore(RouterStore):
         self._idle: set[int] = set()  # buckets in which nothing was new
 
     async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
+        catching_up = self.catching_up(bucket)
+
         async def work(session: MysqlSession) -> tuple[list[RoutedSaga], bool] | None:
             row = await session.one("lock_cursor", bucket=bucket)
             if row is None:
@@ -79,16 +83,27 @@ class MysqlRouterStore(RouterStore):
                 "new_events", bucket=bucket, after_id=after_id, count=count - len(late)
             )
             new = [row[0] for row in rows]
-            sagas = await _insert(session, bucket, late + new)
+            created: dict[int, datetime] = {row[0]: row[1] for row in [*late, *rows]}
+            sagas, last_ended = await self._insert(session, bucket, [*created])
+            if created and last_ended is not None and last_ended > min(created.values()):
+                await self._hold(session, bucket, [*created], min(created.values()))
             if new:
                 await self._remember(session, bucket, after_id, new)
             if probe:
                 await self._bury(session, bucket)
-            return sagas, late_left or len(late) + len(new) >= count
+            more = late_left or len(late) + len(new) >= count
+            if catching_up is not None:
+                owed, owed_left = await catching_up.step(session, count)
+                sagas += owed
+                more = more or owed_left
+            return sagas, more
 
-        if bucket in self._idle and not await self._anything_new(bucket):
+        idle = bucket in self._idle and catching_up is None
+        if idle and not await self._anything_new(bucket):
             return [], False
         result = await self._database.in_transaction(work)
+        if result is not None and catching_up is not None:
+            catching_up.committed()
         if result == ([], False):
             self._idle.add(bucket)
         else:
@@ -111,8 +126,9 @@ class MysqlRouterStore(RouterStore):
 
     async def _late(
         self, session: MysqlSession, bucket: int, after_id: int, everything: bool, count: int
-    ) -> tuple[list[int], bool]:
-        """Events of this bucket that appeared in gaps, which are narrowed by them."""
+    ) -> tuple[list[tuple[int, datetime]], bool]:
+        """Events of this bucket that appeared in gaps, which are narrowed by them, with their
+        times."""
         most = GAPS_MAX if everything else GAPS_PER_STEP
         gaps = [Gap(*row) for row in await session.all("read_gaps", bucket=bucket, count=most)]
         ahead = [gap.first for gap in gaps if gap.first > after_id]
@@ -126,7 +142,7 @@ class MysqlRouterStore(RouterStore):
         )
         if rows:
             await self._narrow(session, bucket, gaps, [row[0] for row in rows])
-        return [row[0] for row in rows if row[1] == bucket], len(rows) == count
+        return [(row[0], row[2]) for row in rows if row[1] == bucket], len(rows) == count
 
     async def _narrow(
         self, session: MysqlSession, bucket: int, gaps: Iterable[Gap], filled: Sequence[int]
@@ -157,6 +173,92 @@ class MysqlRouterStore(RouterStore):
             await _add(session, bucket, found, await _now(session))
         await session.write("save_cursor", bucket=bucket, read_until_id=new[-1])
 
+    async def insert(self, session: MysqlSession, bucket: int, ids: list[int]) -> list[RoutedSaga]:
+        return (await self._insert(session, bucket, ids))[0]
+
+    async def _insert(
+        self, session: MysqlSession, bucket: int, ids: list[int]
+    ) -> tuple[list[RoutedSaga], datetime | None]:
+        """The sagas, and when an interval had last ended by the time that they were matched."""
+        if not ids:
+            return [], None
+        await crashpoints.here("router.before_insert")
+        rows = await session.all("matches", bucket=bucket, event_ids=ids)
+        last_ended = next(row[3] for row in rows if not row[0])
+        sure = [(row[0], row[1]) for row in rows if row[2]]
+        earlier = [(row[0], row[1], *row[3:]) for row in rows if row[0] and not row[2]]
+        pairs = sorted([*sure, *await _covered(session, earlier)])
+        sagas: list[RoutedSaga] = []
+        if pairs:
+            written = await session.write(
+                "route", given=Rows((event_id, number, bucket) for event_id, number in pairs)
+            )
+            sagas = [
+                RoutedSaga(SagaId(saga_id), EventId(event_id), SubscriptionId(number))
+                for saga_id, (event_id, number) in zip(written.ids(), pairs, strict=True)
+            ]
+        await crashpoints.here("router.after_insert")
+        return sagas, last_ended
+
+    async def _hold(
+        self, session: MysqlSession, bucket: int, ids: list[int], oldest: datetime
+    ) -> None:
+        """Note who was eligible when these were created and was not when they were routed."""
+        changed: dict[tuple[str, str], list[Row]] = {}
+        for row in await session.all("changed_since", oldest=oldest):
+            changed.setdefault((row[3], row[4]), []).append(row)
+        if not changed:
+            return
+        sure: list[Range] = []
+        earlier: list[Row] = []
+        for event_id, *kind, created in await session.all("kinds", bucket=bucket, event_ids=ids):
+            for number, since, until, tenant, event_type, first in changed.get((*kind,), ()):
+                if first is None or first > created or (until is not None and until <= created):
+                    continue
+                if since <= created:
+                    sure.append((event_id, number))
+                else:
+                    earlier.append((event_id, number, created, tenant, event_type, first))
+        owed = {*sure, *await _covered(session, earlier)}
+        if not owed:
+            return
+        given = Rows(sorted(owed))
+        owed -= {(a, b) for a, b in await session.all("routed", bucket=bucket, given=given)}
+        held = Rows((b, a) for a, b in sorted(owed))
+        if owed:
+            owed -= {(a, b) for a, b in await session.all("noted", bucket=bucket, held=held)}
+        if owed:
+            await session.write("hold", given=Rows((bucket, b, a) for a, b in sorted(owed)))
+
+    async def unrouted(
+        self, session: MysqlSession, bucket: int, newly: Sequence[Row], count: int
+    ) -> Sequence[Row]:
+        asked = [
+            {
+                "bucket": bucket,
+                "subscription_id": number,
+                "since": since,
+                "tenant": tenant,
+                "event_type": event_type,
+                "count": count,
+            }
+            for number, since, tenant, event_type in newly
+        ]
+        found: list[Row] = []
+        for first in range(0, len(asked), ASKED_AT_ONCE):
+            found += await session.union("unrouted_since", asked[first : first + ASKED_AT_ONCE])
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    async def let_go(
+        self, session: MysqlSession, bucket: int, held: Sequence[tuple[int, int]]
+    ) -> None:
+        given = Rows((number, event_id) for event_id, number in held)
+        done = await session.all("settled", bucket=bucket, held=given)
+        if done:
+            await session.write("let_go", bucket=bucket, held=Rows(done))
+
     async def _bury(self, session: MysqlSession, bucket: int) -> None:
         """Forget gaps that nothing will fill."""
         limit = STATEMENTS * self._database.statement_seconds
@@ -165,6 +267,17 @@ class MysqlRouterStore(RouterStore):
         dead = [gap for gap in old[-PROBES_PER_STEP:] if await _is_empty(session, gap)]
         if dead:
             await session.write("drop_gaps", bucket=bucket, first_ids=[gap.first for gap in dead])
+
+
+async def _covered(session: MysqlSession, asked: Sequence[Row]) -> list[Range]:
+    """Of (event, subscription, created_at, tenant, event_type, eligible_first) those whose event
+    lies in an interval that has ended."""
+    names = ("event_id", "subscription_id", "created_at", "tenant", "event_type", "eligible_first")
+    found: list[Range] = []
+    for start in range(0, len(asked), ASKED_AT_ONCE):
+        some = [dict(zip(names, row, strict=True)) for row in asked[start : start + ASKED_AT_ONCE]]
+        found += [(row[0], row[1]) for row in await session.union("covering", some)]
+    return found
 
 
 async def _is_empty(session: MysqlSession, gap: Gap) -> bool:
@@ -189,21 +302,3 @@ async def _add(
         await session.write(
             "add_gaps", given=Rows((bucket, first, last, noticed_at) for first, last in ranges)
         )
-
-
-async def _insert(session: MysqlSession, bucket: int, ids: list[int]) -> list[RoutedSaga]:
-    if not ids:
-        return []
-    await crashpoints.here("router.before_insert")
-    pairs = await session.all("matches", bucket=bucket, event_ids=ids)
-    sagas: list[RoutedSaga] = []
-    if pairs:
-        written = await session.write(
-            "route", given=Rows((event_id, number, bucket) for event_id, number in pairs)
-        )
-        sagas = [
-            RoutedSaga(SagaId(saga_id), event_id, number)
-            for saga_id, (event_id, number) in zip(written.ids(), pairs, strict=True)
-        ]
-    await crashpoints.here("router.after_insert")
-    return sagas

@@ -1,4 +1,4 @@
-"""The router's statements on PostgreSQL. Reads events and subscriptions; writes sagas, its cursor.
+"""The router's statements on PostgreSQL. Reads events, subscriptions; writes sagas, cursor, notes.
 
 The cursor is a snapshot: what it can see is routed. The next read is what it could not see and
 the current snapshot can, so ids that commit out of order are neither missed nor waited for.
@@ -6,12 +6,14 @@ the current snapshot can, so ids that commit out of order are neither missed nor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 
 from surehook.observe import crashpoints
 from surehook.records import RoutedSaga
-from surehook.store.database import Session
+from surehook.store.database import Row, Session
 from surehook.store.router import RouterStore
 
 # xmin, xmax, xids in flight: as the driver decodes pg_snapshot.
@@ -58,6 +60,8 @@ def visible(cursor: Cursor, xid: int, row_id: int) -> bool:
 
 class PostgresRouterStore(RouterStore):
     async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
+        catching_up = self.catching_up(bucket)
+
         async def work(session: Session) -> tuple[list[RoutedSaga], bool] | None:
             row = await session.one("lock_cursor", bucket=bucket)
             if row is None:
@@ -67,11 +71,18 @@ class PostgresRouterStore(RouterStore):
                 await session.all("begin_rescan", bucket=bucket)
                 return [], True
             if after_id < until_id:
-                return await self._rescan(session, bucket, after_id, until_id, count)
-            cursor = Cursor(snapshot, partial_xid, partial_id)
-            return await self._read_on(session, bucket, cursor, foreign_id_max, count)
+                page = await self._rescan(session, bucket, after_id, until_id, count)
+            else:
+                cursor = Cursor(snapshot, partial_xid, partial_id)
+                page = await self._read_on(session, bucket, cursor, foreign_id_max, count)
+            if catching_up is None:
+                return page
+            late, more = await catching_up.step(session, count)
+            return page[0] + late, page[1] or more
 
         result = await self._database.in_transaction(work)
+        if result is not None and catching_up is not None:
+            catching_up.committed()
         await crashpoints.here("router.after_commit")
         if result is None:
             await self._database.all("create_cursor", bucket=bucket)
@@ -84,9 +95,10 @@ class PostgresRouterStore(RouterStore):
             "rescan_events", bucket=bucket, after_id=after_id, until_id=until_id, count=count
         )
         ids = [row[0] for row in rows]
-        sagas = await self._insert(session, bucket, ids)
+        sagas = await self.insert(session, bucket, ids)
         done_until = ids[-1] if len(ids) == count else until_id
-        await session.all("save_rescan", bucket=bucket, after_id=done_until)
+        saved = await session.one("save_rescan", bucket=bucket, after_id=done_until)
+        await self._hold(session, bucket, ids, [row[1] for row in rows], saved)
         return sagas, True
 
     async def _read_on(
@@ -107,19 +119,46 @@ class PostgresRouterStore(RouterStore):
         )
         if not rows:
             return [], False
-        sagas = await self._insert(session, bucket, [row[0] for row in rows])
+        ids = [row[0] for row in rows]
+        sagas = await self.insert(session, bucket, ids)
         full = len(rows) == count
         after = advance(cursor, rows[0][2], (rows[-1][1], rows[-1][0]) if full else None)
-        await session.all(
+        saved = await session.one(
             "save_cursor",
             bucket=bucket,
             snapshot=after.snapshot,
             partial_xid=after.partial_xid,
             partial_id=after.partial_id,
         )
+        await self._hold(session, bucket, ids, [row[3] for row in rows], saved)
         return sagas, full
 
-    async def _insert(self, session: Session, bucket: int, ids: list[int]) -> list[RoutedSaga]:
+    async def _hold(
+        self,
+        session: Session,
+        bucket: int,
+        ids: list[int],
+        created: Sequence[datetime],
+        saved: Row | None,
+    ) -> None:
+        """Saving the cursor tells when an interval last ended, as seen after these were routed."""
+        ended: datetime | None = saved[0] if saved else None
+        if ids and ended is not None and ended > min(created):
+            await session.all("hold", bucket=bucket, event_ids=ids)
+
+    async def unrouted(
+        self, session: Session, bucket: int, newly: Sequence[Row], count: int
+    ) -> Sequence[Row]:
+        numbers = [row[0] for row in newly]
+        return await session.all(
+            "unrouted_since", bucket=bucket, subscription_ids=numbers, count=count
+        )
+
+    async def let_go(self, session: Session, bucket: int, held: Sequence[tuple[int, int]]) -> None:
+        events, subscriptions = zip(*held, strict=True)
+        await session.all("let_go", bucket=bucket, event_ids=events, subscription_ids=subscriptions)
+
+    async def insert(self, session: Session, bucket: int, ids: list[int]) -> list[RoutedSaga]:
         await crashpoints.here("router.before_insert")
         rows = await session.all("route", bucket=bucket, event_ids=ids)
         await crashpoints.here("router.after_insert")

@@ -1,4 +1,4 @@
--- Router: reads events without their payload, inserts sagas, keeps its cursor.
+-- Router: reads events without their payload, inserts sagas, keeps its cursor and its notes.
 
 -- name: create_cursor :none
 -- Server 0 is nobody's: the first step sees another server and begins with a rescan.
@@ -32,32 +32,33 @@ SET system_identifier = (SELECT system_identifier FROM pg_control_system()),
 WHERE bucket = :bucket;
 
 -- name: rescan_events :many
-SELECT id FROM events
+SELECT id, created_at FROM events
 WHERE bucket = :bucket AND id > :after_id AND id <= :until_id
 ORDER BY id LIMIT :count;
 
--- name: save_rescan :none
+-- name: save_rescan :one
 UPDATE router_cursor
 SET rescan_after_id = :after_id, updated_at = surehook_now()
-WHERE bucket = :bucket;
+WHERE bucket = :bucket
+RETURNING (SELECT max(eligible_until) FROM subscription_eligibility);
 
 -- name: new_events :many
 -- What the saved snapshot could not see and this one can: the transactions that were under way
 -- then, and those that began later. In order of (xid, id); an event seen in part goes on where it
 -- stopped. Restored events may carry xids that this server has yet to reach: not new.
-SELECT new.id, new.xid, pg_current_snapshot() AS snapshot
+SELECT new.id, new.xid, pg_current_snapshot() AS snapshot, new.created_at
 FROM (
-    (SELECT e.id, e.xid
+    (SELECT e.id, e.xid, e.created_at
      FROM unnest(:in_flight::xid8[]) AS given (xid)
      CROSS JOIN LATERAL (
-         SELECT id, xid FROM events
+         SELECT id, xid, created_at FROM events
          WHERE bucket = :bucket AND xid = given.xid
            AND id > CASE WHEN given.xid = :partial_xid::xid8 THEN :partial_id::bigint ELSE 0 END
          ORDER BY id LIMIT :count
      ) e
      ORDER BY e.xid, e.id LIMIT :count)
     UNION ALL
-    (SELECT id, xid
+    (SELECT id, xid, created_at
      FROM events
      WHERE bucket = :bucket AND (xid, id) > (:from_xid::xid8, :from_id)
        AND xid < pg_snapshot_xmax(pg_current_snapshot()) AND (id > :foreign_id_max) IS TRUE
@@ -66,8 +67,9 @@ FROM (
 ORDER BY new.xid, new.id LIMIT :count;
 
 -- name: route :many
--- The whole of matching stands here: one saga per event and subscription that wants it. Repeating
--- it, or doing it on two machines at once, inserts nothing twice.
+-- The whole of matching stands here: one saga per event and subscription that was eligible when the
+-- event was created, and is now. Repeating it, or doing it on two machines at once, inserts nothing
+-- twice.
 INSERT INTO webhook_delivery_sagas (event_id, subscription_id, bucket)
 SELECT e.id, s.id, e.bucket
 FROM (
@@ -75,13 +77,92 @@ FROM (
 ) AS given
 JOIN events e ON e.id = given.id AND e.bucket = given.bucket
 JOIN subscriptions s ON s.tenant = e.tenant AND s.event_type = e.event_type
-    AND s.active AND s.verified AND s.eligible_from <= e.created_at
+    AND s.active AND s.verified
+    AND (s.eligible_from <= e.created_at OR s.eligible_first <= e.created_at AND (
+        SELECT h.eligible_until FROM subscription_eligibility h
+        WHERE h.subscription_id = s.id AND h.pattern = s.event_type AND h.tenant = s.tenant
+          AND h.eligible_from <= e.created_at AND h.eligible_from >= s.eligible_first
+        ORDER BY h.eligible_from DESC LIMIT 1) > e.created_at)
 ORDER BY e.id, s.id
 ON CONFLICT DO NOTHING
 RETURNING id, event_id, subscription_id;
 
--- name: save_cursor :none
+-- name: hold :none
+-- Only after an interval has ended since one of these events was created: who was eligible then and
+-- was not when it was routed gets it when it is eligible again. Who has become so meanwhile too.
+INSERT INTO router_held (bucket, subscription_id, event_id)
+SELECT e.bucket, s.id, e.id
+FROM (
+    SELECT id, :bucket::smallint AS bucket FROM unnest(:event_ids::bigint[]) AS given (id) OFFSET 0
+) AS given
+JOIN events e ON e.id = given.id AND e.bucket = given.bucket
+JOIN subscriptions s ON s.tenant = e.tenant AND s.event_type = e.event_type
+    AND COALESCE(s.eligible_until, 'infinity') > e.created_at
+    AND (s.eligible_until IS NOT NULL OR s.active AND s.verified)
+    AND (s.eligible_from <= e.created_at OR s.eligible_first <= e.created_at AND (
+        SELECT h.eligible_until FROM subscription_eligibility h
+        WHERE h.subscription_id = s.id AND h.pattern = s.event_type AND h.tenant = s.tenant
+          AND h.eligible_from <= e.created_at AND h.eligible_from >= s.eligible_first
+        ORDER BY h.eligible_from DESC LIMIT 1) > e.created_at)
+WHERE NOT EXISTS (
+    SELECT 1 FROM webhook_delivery_sagas g
+    WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
+      AND g.bucket = e.bucket)
+ORDER BY s.id, e.id
+ON CONFLICT DO NOTHING;
+
+-- name: recently_eligible :many
+SELECT id, eligible_from, tenant, event_type FROM subscriptions
+WHERE active AND verified
+  AND eligible_from > surehook_now() - interval '1 second' * :seconds::float8;
+
+-- name: unrouted_since :many
+-- Events that were routed while the change that makes these subscriptions eligible was not yet
+-- committed, though its time was earlier.
+SELECT e.id, s.id
+FROM subscriptions s
+JOIN events e ON e.event_type = s.event_type AND e.tenant = s.tenant
+    AND e.created_at >= s.eligible_from AND e.created_at <= surehook_now()
+WHERE s.id = ANY (:subscription_ids::bigint[]) AND e.bucket = :bucket AND NOT EXISTS (
+    SELECT 1 FROM webhook_delivery_sagas g
+    WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
+      AND g.bucket = :bucket)
+LIMIT :count;
+
+-- name: held_for :many
+SELECT h.event_id, h.subscription_id
+FROM router_held h
+JOIN subscriptions s ON s.id = h.subscription_id AND s.active AND s.verified
+WHERE h.bucket = :bucket AND h.subscription_id = ANY (:subscription_ids::bigint[])
+LIMIT :count;
+
+-- name: held :many
+SELECT h.event_id, h.subscription_id
+FROM router_held h
+JOIN subscriptions s ON s.id = h.subscription_id AND s.active AND s.verified
+WHERE h.bucket = :bucket
+LIMIT :count;
+
+-- name: let_go :none
+-- What has its saga, or is wanted no more.
+DELETE FROM router_held h
+WHERE h.bucket = :bucket
+  AND (h.subscription_id, h.event_id) IN (
+      SELECT given.subscription_id, given.event_id
+      FROM unnest(:subscription_ids::bigint[], :event_ids::bigint[])
+          AS given (subscription_id, event_id))
+  AND (EXISTS (
+          SELECT 1 FROM webhook_delivery_sagas g
+          WHERE g.event_id = h.event_id AND g.subscription_id = h.subscription_id
+            AND g.requeued_from = 0 AND g.bucket = :bucket)
+      OR NOT EXISTS (
+          SELECT 1 FROM subscriptions s
+          JOIN events e ON e.id = h.event_id AND e.bucket = :bucket
+          WHERE s.id = h.subscription_id AND s.eligible_first <= e.created_at));
+
+-- name: save_cursor :one
 UPDATE router_cursor
 SET snapshot = :snapshot::pg_snapshot, partial_xid = :partial_xid::xid8, partial_id = :partial_id,
     updated_at = surehook_now()
-WHERE bucket = :bucket;
+WHERE bucket = :bucket
+RETURNING (SELECT max(eligible_until) FROM subscription_eligibility);

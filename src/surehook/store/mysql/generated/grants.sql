@@ -54,8 +54,10 @@ GRANT SELECT (name, value)
 -- router: makes one saga per event and matching subscription
 GRANT SELECT (id, event_type, created_at, tenant, bucket)
     ON events TO 'router_worker'@'localhost', 'router_worker'@'%';
-GRANT SELECT (id, tenant, event_type, active, verified, eligible_from)
+GRANT SELECT (id, tenant, event_type, active, verified, eligible_from, eligible_until, eligible_first)
     ON subscriptions TO 'router_worker'@'localhost', 'router_worker'@'%';
+GRANT SELECT (subscription_id, tenant, pattern, eligible_from, eligible_until)
+    ON subscription_eligibility TO 'router_worker'@'localhost', 'router_worker'@'%';
 GRANT SELECT (id, event_id, subscription_id, requeued_from, bucket)
     ON webhook_delivery_sagas TO 'router_worker'@'localhost', 'router_worker'@'%';
 GRANT INSERT (event_id, subscription_id, bucket)
@@ -66,6 +68,10 @@ GRANT INSERT (bucket)
     ON router_cursor TO 'router_worker'@'localhost', 'router_worker'@'%';
 GRANT UPDATE (read_until_id, updated_at)
     ON router_cursor TO 'router_worker'@'localhost', 'router_worker'@'%';
+GRANT SELECT (bucket, subscription_id, event_id)
+    ON router_held TO 'router_worker'@'localhost', 'router_worker'@'%';
+GRANT INSERT (bucket, subscription_id, event_id)
+    ON router_held TO 'router_worker'@'localhost', 'router_worker'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'router_worker'@'localhost', 'router_worker'@'%';
 GRANT SELECT (name, value)
@@ -75,6 +81,7 @@ GRANT SELECT (bucket, first_id, last_id, noticed_at)
 GRANT INSERT (bucket, first_id, last_id, noticed_at)
     ON router_gaps TO 'router_worker'@'localhost', 'router_worker'@'%';
 GRANT DELETE ON router_gaps TO 'router_worker'@'localhost', 'router_worker'@'%';
+GRANT DELETE ON router_held TO 'router_worker'@'localhost', 'router_worker'@'%';
 
 -- orchestrator: creates jobs and applies their results to sagas
 GRANT SELECT (id, tenant, max_attempts, base_delay_seconds, concurrency_cap, rate_limit_per_second)
@@ -175,8 +182,10 @@ GRANT SELECT (name, value)
 -- observer: answers questions: read API, console, check, metrics
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'observer'@'localhost', 'observer'@'%';
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version, eligible_until, eligible_first)
     ON subscriptions TO 'observer'@'localhost', 'observer'@'%';
+GRANT SELECT (id, subscription_id, tenant, pattern, eligible_from, eligible_until)
+    ON subscription_eligibility TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, subscription_id, callback_url, secret_id, code_tries, attempts, last_result, last_reason, created_at, last_attempt_at, expires_at, verified_at)
     ON subscription_verifications TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket, waiting, died_at)
@@ -187,6 +196,8 @@ GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_a
     ON dead_letters TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (bucket, read_until_id, updated_at)
     ON router_cursor TO 'observer'@'localhost', 'observer'@'%';
+GRANT SELECT (bucket, subscription_id, event_id)
+    ON router_held TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
     ON orchestrator_subscriptions TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (bucket, swept_until, rewalked_at)

@@ -58,6 +58,14 @@ CREATE OR REPLACE TRIGGER dead_letters_refuse_delete BEFORE DELETE ON dead_lette
 SIGNAL SQLSTATE 'SH002'
     SET MESSAGE_TEXT = 'dead_letters is append-only: DELETE is refused'//
 
+CREATE OR REPLACE TRIGGER subscription_eligibility_refuse_update BEFORE UPDATE ON subscription_eligibility FOR EACH ROW
+SIGNAL SQLSTATE 'SH002'
+    SET MESSAGE_TEXT = 'subscription_eligibility is append-only: UPDATE is refused'//
+
+CREATE OR REPLACE TRIGGER subscription_eligibility_refuse_delete BEFORE DELETE ON subscription_eligibility FOR EACH ROW
+SIGNAL SQLSTATE 'SH002'
+    SET MESSAGE_TEXT = 'subscription_eligibility is append-only: DELETE is refused'//
+
 CREATE OR REPLACE TRIGGER guard_rights_subscriptions BEFORE UPDATE ON subscriptions FOR EACH ROW PRECEDES subscription_rules_update
 IF @@insert_id <> 0
     OR LEFT(USER(), 19) = 'subscription_admin@' AND NOT (
@@ -69,6 +77,8 @@ IF @@insert_id <> 0
         AND NEW.created_at <=> OLD.created_at
         AND NEW.updated_at <=> OLD.updated_at
         AND NEW.version <=> OLD.version
+        AND NEW.eligible_until <=> OLD.eligible_until
+        AND NEW.eligible_first <=> OLD.eligible_first
     )
 THEN
     SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,

@@ -1,6 +1,6 @@
 -- Written by `make generate` from roles.py; do not edit.
 
-REVOKE ALL ON events, subscriptions, subscription_secrets, subscription_verifications, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, router_cursor, orchestrator_subscriptions, dead_letter_cursor, api_keys, schema_migrations, schema_settings
+REVOKE ALL ON events, subscriptions, subscription_eligibility, subscription_secrets, subscription_verifications, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, router_cursor, router_held, orchestrator_subscriptions, dead_letter_cursor, api_keys, schema_migrations, schema_settings
     FROM PUBLIC, event_ingest_writer, outbox_writer, subscription_admin, subscription_verifier, router_worker, saga_orchestrator, job_worker, lease_cleaner, dead_letter_operator, key_admin, key_checker, observer;
 
 DO $$ BEGIN
@@ -60,9 +60,11 @@ GRANT SELECT (name, value)
 -- router: makes one saga per event and matching subscription
 GRANT SELECT (id, event_type, created_at, tenant, bucket, xid)
     ON events TO router_worker;
-GRANT SELECT (id, tenant, event_type, active, verified, eligible_from)
+GRANT SELECT (id, tenant, event_type, active, verified, eligible_from, eligible_until, eligible_first)
     ON subscriptions TO router_worker;
-GRANT SELECT (id, event_id, subscription_id, bucket)
+GRANT SELECT (subscription_id, tenant, pattern, eligible_from, eligible_until)
+    ON subscription_eligibility TO router_worker;
+GRANT SELECT (id, event_id, subscription_id, requeued_from, bucket)
     ON webhook_delivery_sagas TO router_worker;
 GRANT INSERT (event_id, subscription_id, bucket)
     ON webhook_delivery_sagas TO router_worker;
@@ -72,10 +74,15 @@ GRANT INSERT (bucket, system_identifier, snapshot)
     ON router_cursor TO router_worker;
 GRANT UPDATE (system_identifier, snapshot, partial_xid, partial_id, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
     ON router_cursor TO router_worker;
+GRANT SELECT (bucket, subscription_id, event_id)
+    ON router_held TO router_worker;
+GRANT INSERT (bucket, subscription_id, event_id)
+    ON router_held TO router_worker;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO router_worker;
 GRANT SELECT (name, value)
     ON schema_settings TO router_worker;
+GRANT DELETE ON router_held TO router_worker;
 
 -- orchestrator: creates jobs and applies their results to sagas
 GRANT SELECT (id, tenant, max_attempts, base_delay_seconds, concurrency_cap, rate_limit_per_second)
@@ -176,8 +183,10 @@ GRANT SELECT (name, value)
 -- observer: answers questions: read API, console, check, metrics
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket, xid)
     ON events TO observer;
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version, eligible_until, eligible_first)
     ON subscriptions TO observer;
+GRANT SELECT (id, subscription_id, tenant, pattern, eligible_from, eligible_until)
+    ON subscription_eligibility TO observer;
 GRANT SELECT (id, subscription_id, callback_url, secret_id, code_tries, attempts, last_result, last_reason, created_at, last_attempt_at, expires_at, verified_at)
     ON subscription_verifications TO observer;
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket)
@@ -188,6 +197,8 @@ GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_a
     ON dead_letters TO observer;
 GRANT SELECT (bucket, system_identifier, snapshot, partial_xid, partial_id, foreign_id_max, rescan_after_id, rescan_until_id, updated_at)
     ON router_cursor TO observer;
+GRANT SELECT (bucket, subscription_id, event_id)
+    ON router_held TO observer;
 GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
     ON orchestrator_subscriptions TO observer;
 GRANT SELECT (bucket, swept_until, rewalked_at)

@@ -52,7 +52,8 @@ DECLARE
 BEGIN
     FOR append_only IN
         SELECT oid FROM pg_class
-        WHERE oid IN ('events'::regclass, 'dead_letters'::regclass)
+        WHERE oid IN ('events'::regclass, 'dead_letters'::regclass,
+            'subscription_eligibility'::regclass)
         UNION ALL
         SELECT inhrelid FROM pg_inherits
         WHERE inhparent IN ('events'::regclass, 'dead_letters'::regclass)
