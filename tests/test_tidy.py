@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "statedir": {"errors"},
     "x509": set(),
     "certificates": {"statedir", "x509"},
-    "listen": {"receive"},
+    "forward": set(),
+    "listen": {"receive", "forward"},
     "testing": {"listen", "certificates"},
     "observe": {"errors"},
     "embedded": {"errors"},
@@ -46,6 +47,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
 }
 # What an installation without extras is for.
 LIGHT = {"", "client", "outbox", "receive", "testing", "listen", "certificates", "x509", "payload"}
+LIGHT |= {"forward"}
 LIGHT |= {"errors", "rules", "statedir", "pytest_plugin"}
 FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 100

@@ -1,9 +1,10 @@
-"""A local TLS endpoint that checks what arrives and answers as it is told, in threads of its own.
+"""A local TLS endpoint that checks what arrives and answers as configured, in its own threads.
 
 Reads   requests        Writes  answers; hands every delivery to a function
 
 What `surehook listen` and surehook.testing are made of. It answers verification challenges by
-itself. For development and tests: it keeps to one machine and has no limits worth the name.
+itself. With `forward` genuine deliveries go on to an application, whose answer is passed on. For
+development and tests: it keeps to one machine and has no limits worth the name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Self
 
+from surehook.forward import Forward, Forwarded
 from surehook.receive import (
     MAX_BODY_BYTES,
     VERIFICATION_TYPE,
@@ -33,6 +35,7 @@ from surehook.receive import (
 
 HANDSHAKE_SECONDS = 10.0
 IDLE_SECONDS = 120.0
+PLAIN = {"content-type": "text/plain"}
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Arrival:
     challenge: bool = False
     """A verification, not an event."""
     answer: bytes = field(default=b"", repr=False)
+    forwarded: Forwarded | None = None
+    """What an application made of it, where one was given."""
 
     @property
     def webhook_id(self) -> str:
@@ -99,7 +104,9 @@ class Listener:
         secrets: Sequence[str] = (),
         host: str = "127.0.0.1",
         port: int = 0,
+        forward: Forward | None = None,
     ) -> None:
+        self._forward = forward
         self.secrets = list(secrets)
         self.usual = Behaviour()
         self.next: deque[Behaviour] = deque()
@@ -140,10 +147,11 @@ class Listener:
         headers = {name.lower(): value for name, value in pairs}
         answer = answer_challenge(message) if message else None
         challenge = answer is not None or (message is None and _looks_like_challenge(body))
+        webhook_id = headers.get("webhook-id", "")
+        forwarded = self._forwarded(path, pairs, body, message, answer)
         with self._lock:  # reported in the order in which attempts are counted
-            webhook_id = headers.get("webhook-id", "")
             self._attempts[webhook_id] += 1
-            behaviour = self._behaviour(message, challenge)
+            behaviour = self._behaviour(message, challenge, forwarded)
             arrival = Arrival(
                 at=datetime.now(UTC),
                 path=path,
@@ -154,10 +162,21 @@ class Listener:
                 message=message,
                 reason=reason,
                 challenge=challenge,
-                answer=answer or reason.encode(),
+                answer=answer or (forwarded.body if forwarded else reason.encode()),
+                forwarded=forwarded,
             )
             self._arrived(arrival)
         return arrival, behaviour.delay
+
+    def _forwarded(
+        self, path: str, pairs: Pairs, body: bytes, message: Message | None, answer: bytes | None
+    ) -> Forwarded | None:
+        """Without a secret everything is handed on: the application may hold it, and answer a
+        challenge."""
+        genuine = message is not None or not self.secrets
+        if self._forward is None or answer is not None or not genuine:
+            return None
+        return self._forward(path, pairs, body)
 
     def _check(self, pairs: Pairs, body: bytes) -> tuple[Message | None, str]:
         if not self.secrets:
@@ -167,7 +186,11 @@ class Listener:
         except NotGenuine as error:
             return None, str(error)
 
-    def _behaviour(self, message: Message | None, challenge: bool) -> Behaviour:
+    def _behaviour(
+        self, message: Message | None, challenge: bool, forwarded: Forwarded | None
+    ) -> Behaviour:
+        if forwarded is not None:
+            return Behaviour(status=forwarded.passed_on)
         if self.secrets and message is None:
             return Behaviour(status=401)
         if challenge:  # without a secret there is no proof to give: a person can use the code
@@ -229,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("content-length", "")
         if not (length.isascii() and length.isdigit()) or int(length) > MAX_BODY_BYTES:
             self.close_connection = True
-            self._send(413 if length.isdigit() else 411, b"", "text/plain")
+            self._send(413 if length.isdigit() else 411, b"", PLAIN)
             return
         body = self.rfile.read(int(length))
         with self.server.listener.answering:
@@ -246,17 +269,22 @@ class _Handler(BaseHTTPRequestHandler):
         if not delay or not self.server.listener.closing.wait(delay):
             answered = arrival.challenge and arrival.message is not None
             kind = "application/json" if answered else "text/plain; charset=utf-8"
-            self._send(arrival.status, arrival.answer, kind)
+            headers = {"content-type": kind}
+            if arrival.forwarded is not None:
+                headers |= dict(arrival.forwarded.headers)
+            self._send(arrival.status, arrival.answer, headers)
         return False
 
     def do_GET(self) -> None:
-        self._send(200, b"surehook listens here; deliveries are POSTed.\n", "text/plain")
+        self._send(200, b"surehook listens here; deliveries are POSTed.\n", PLAIN)
 
-    def _send(self, status: int, body: bytes, kind: str) -> None:
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         bodiless = status in (204, 304)
         self.send_response(status)
+        for name, value in headers.items():
+            if not bodiless or name != "content-type":
+                self.send_header(name, value)
         if not bodiless:
-            self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))
         self.end_headers()
         if not bodiless:

@@ -6,11 +6,14 @@ import http.client
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -177,3 +180,75 @@ def test_a_taken_port_and_an_odd_secret_are_one_clear_line(tmp_path: Path) -> No
         complaint = odd.stderr.read()
         assert "not of the form whsec_" in complaint
         assert "%%%" not in complaint
+
+
+def test_what_the_application_answered_is_told_and_passed_on(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with listening(tmp_path, "--secret", SECRET, "--forward-to", url) as listener:
+        assert listener.deliver() == 502
+        line = listener.line()
+        assert line["status"] == 502 and line["verified"]
+        assert line["forwarded"].pop("milliseconds") >= 0
+        assert line["forwarded"] == {
+            "url": f"{url}/in?x=1",
+            "status": None,
+            "reason": "Connection refused",
+        }
+
+
+def test_people_see_what_the_application_answered(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with application() as app, listening(tmp_path, "--secret", SECRET) as one:
+        port = urlsplit(one.url).port
+        one.process.terminate()
+        one.process.wait(10)
+        options = ["--secret", SECRET, "--count", "1", "--port", str(port), "--forward-to", app]
+        with output.open("w") as file, started(tmp_path, *options, stdout=file) as process:
+            _until_listening(one, b"{}")
+            assert process.wait(10) == 0
+    text = output.read_text()
+    assert f"answers    what {app} answers" in text
+    assert f"→ {app}/in?x=1  answered 200 in " in text
+
+
+@contextmanager
+def application() -> Iterator[str]:
+    """Takes whatever is POSTed."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--forward-to", "localhost:3000"], "--forward-to must be a URL such as"),
+        (["--forward-to", "ftp://localhost"], "--forward-to must be a URL such as"),
+        (["--forward-to", "http://localhost:99999"], "--forward-to must be a URL such as"),
+        (["--forward-to", "http://u:p@localhost"], "--forward-to must be a URL such as"),
+        (["--forward-to", "http://localhost/a b"], "--forward-to must be a URL such as"),
+        (["--forward-to", "http://localhost", "--status", "500"], "passes on what the application"),
+    ],
+)
+def test_what_cannot_be_forwarded_to_is_one_clear_line(
+    tmp_path: Path, options: list[str], complaint: str
+) -> None:
+    with started(tmp_path, *options) as process:
+        assert process.wait(20) == 2
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert complaint in said and "Traceback" not in said

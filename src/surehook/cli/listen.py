@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from surehook.forward import Forward, Forwarded
     from surehook.listen import Arrival, Listener
 
 PAYLOAD_LINES_MAX = 24
@@ -38,6 +39,7 @@ class Answers:
     fail: int
     hang: bool
     delay: float
+    forward_to: str | None = None
 
     def apply(self, listener: Listener) -> None:
         from surehook.listen import Behaviour
@@ -51,6 +53,8 @@ class Answers:
             listener.usual = wrong if self.status or self.hang else right
 
     def __str__(self) -> str:
+        if self.forward_to:
+            return f"what {self.forward_to} answers"
         wrong = "no answer" if self.hang else str(self.status or 500)
         late = f", after {self.delay:g} s" if self.delay else ""
         if self.fail:
@@ -81,6 +85,11 @@ class Answers:
 )
 @click.option("--hang", is_flag=True, help="Do not answer at all.")
 @click.option("--delay", default=0.0, type=click.FloatRange(0), help="Seconds before an answer.")
+@click.option(
+    "--forward-to",
+    metavar="URL",
+    help="Hand deliveries on to this application, and pass its answer on.",
+)
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N deliveries.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option(
@@ -96,6 +105,7 @@ def listen(
     fail: int,
     hang: bool,
     delay: float,
+    forward_to: str | None,
     count: int | None,
     as_json: bool,
     state_dir: Path | None,
@@ -103,19 +113,25 @@ def listen(
     from surehook import certificates
 
     _refuse_odd_secrets(secrets)
+    if forward_to is not None and (status or fail or hang or delay):
+        raise UsageError(
+            "--forward-to passes on what the application answers.",
+            "Leave out --status, --fail, --hang and --delay.",
+        )
+    forward = _forward(forward_to)
     files = certificates.kept(state_dir or certificates.state_directory(), _names(host))
     arrivals: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
-    answers = Answers(status, fail, hang, delay)
+    answers = Answers(status, fail, hang, delay, forward_to)
     for number in (signal.SIGTERM, signal.SIGINT):  # how one ends it
         signal.signal(number, lambda *_: arrivals.put(None))
-    listener = _listener(arrivals, files.server_file, secrets, host, port)
+    listener = _listener(arrivals, files.server_file, secrets, host, port, forward)
     answers.apply(listener)
     where = Where(f"https://{_shown_host(host)}:{listener.port}", files.ca_file)
     show = Lines(where) if as_json else Screen(where, answers, bool(secrets))
     try:
         _follow(arrivals, show, count)
     finally:
-        listener.close(patience=delay + 1)
+        listener.close(patience=delay + 1)  # an application may take longer: it is cut off
         show.end()
 
 
@@ -148,17 +164,29 @@ def _refuse_odd_secrets(secrets: tuple[str, ...]) -> None:
         ) from None
 
 
+def _forward(url: str | None) -> Forward | None:
+    from surehook.forward import Forward
+
+    try:
+        return None if url is None else Forward(url)
+    except ValueError as wrong:
+        raise UsageError(f"--forward-to must be {wrong}; this is {url!r}.") from None
+
+
 def _listener(
     arrivals: queue.SimpleQueue[Arrival | None],
     server_file: Path,
     secrets: tuple[str, ...],
     host: str,
     port: int,
+    forward: Forward | None,
 ) -> Listener:
     from surehook.listen import Listener
 
     try:
-        return Listener(arrivals.put, server_file, secrets=secrets, host=host, port=port)
+        return Listener(
+            arrivals.put, server_file, secrets=secrets, host=host, port=port, forward=forward
+        )
     except OSError as error:
         raise Unreachable(
             f"Cannot listen on {host}:{port}: {error.strerror or error}.",
@@ -212,6 +240,7 @@ class Lines:
                 "path": arrival.path,
                 "bytes": len(arrival.body),
                 "payload": _parsed(arrival.body),
+                **_forwarded(arrival.forwarded),
             }
         )
 
@@ -251,6 +280,11 @@ class Screen:
         self._console.print(_text(("  Ctrl-C ends it", "dim")))
 
     def arrival(self, arrival: Arrival) -> None:
+        self._show(arrival)
+        if arrival.forwarded is not None:
+            self._console.print(_outcome(arrival.forwarded))
+
+    def _show(self, arrival: Arrival) -> None:
         self._seen["challenge" if arrival.challenge else "delivery"] += 1
         self._seen["not genuine"] += arrival.message is None and self.checked
         self._console.print()
@@ -258,7 +292,7 @@ class Screen:
         if arrival.challenge and arrival.message is not None:
             self._console.print(_text(("  answered with the proof that we hold the secret", "dim")))
             return
-        if arrival.challenge:
+        if arrival.challenge and arrival.forwarded is None:
             advice = "without the secret no proof was given: send the code back through the API"
             self._console.print(_text((f"  {advice}", "yellow")))
         if arrival.attempt > 1 and self._shown == (arrival.webhook_id, arrival.body):
@@ -301,6 +335,29 @@ class Screen:
             if self._seen[one]
         ]
         self._console.print(_text((f"\nreceived: {', '.join(counted) or 'nothing'}", "dim")))
+
+
+def _forwarded(found: Forwarded | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "forwarded": {
+            "url": found.url,
+            "status": found.status,
+            "milliseconds": found.milliseconds,
+            "reason": found.reason or None,
+        }
+    }
+
+
+def _outcome(found: Forwarded) -> Text:
+    """One line: what the application made of it, and what the sender gets."""
+    where = ("  → " + _safe(found.url), "dim")
+    if found.reason:
+        return _text(where, (f"  {_safe(found.reason)}; passed on: {found.passed_on}", "bold red"))
+    good = found.status is not None and found.status < 300
+    took = (f" in {found.milliseconds:.0f} ms", "dim")
+    return _text(where, (f"  answered {found.status}", "green" if good else "bold red"), took)
 
 
 def _text(*parts: tuple[str, str]) -> Text:
