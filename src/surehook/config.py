@@ -163,6 +163,20 @@ def address(value: object) -> str:
     return text(value)
 
 
+def address_or_word(*words: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value is False and "off" in words:  # TOML has a word of its own for it
+            return "off"
+        if value in words:
+            return str(value)
+        try:
+            return address(value)
+        except ValueError as wrong:
+            raise ValueError(f"{', '.join(words)}, or {wrong}") from None
+
+    return parse
+
+
 def proxy(value: object) -> str:
     parts = urlsplit(text(value))
     if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
@@ -442,6 +456,15 @@ SETTINGS: tuple[Setting, ...] = (
         False,
         flag,
         "Whether /metrics is served without a key.",
+    ),
+    Setting(
+        "observe.listen",
+        "auto",
+        address_or_word("auto", "off"),
+        "Where this process serves /healthz, /readyz and /metrics, without a key. auto: a process "
+        "that runs the API serves them there, any other on a free port of 127.0.0.1, which the log "
+        "and `surehook status` show. An address is taken by every process that starts with it, and "
+        "refused if it is not free. off: nowhere but at the API.",
     ),
     Setting(
         "log.level",

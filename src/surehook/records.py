@@ -200,3 +200,39 @@ class ApiKey(msgspec.Struct, frozen=True):
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+
+
+class Myself(msgspec.Struct, frozen=True):
+    """A process, as it tells the registry of itself."""
+
+    process_id: str
+    host: str
+    pid: int
+    version: str
+    address: str | None
+    """Where it serves /healthz, /readyz and /metrics."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """One component of a process at work."""
+
+    component: str
+    step_age: float
+    """Seconds since its last step began."""
+    trouble: str | None
+
+
+class RunningComponent(msgspec.Struct, frozen=True):
+    """A component as the registry knows it; times are the database's."""
+
+    process_id: str
+    component: str
+    host: str
+    pid: int
+    version: str
+    address: str | None
+    since: datetime
+    heartbeat_at: datetime
+    step_at: datetime
+    trouble: str | None
+    silent_seconds: float

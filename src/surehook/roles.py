@@ -139,6 +139,18 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "last_used_at",
         "revoked_at",
     ),
+    "processes": (
+        "process_id",
+        "component",
+        "host",
+        "pid",
+        "version",
+        "address",
+        "since",
+        "heartbeat_at",
+        "step_at",
+        "trouble",
+    ),
     "schema_migrations": ("version", "name", "checksum", "oldest_program", "applied_at"),
     "schema_settings": ("name", "value"),
 }
@@ -585,6 +597,18 @@ _ROLES: tuple[Role, ...] = (
         "key_checks",
         "looks API keys up",
         (_read_all_but("api_keys", "created_at"), _update("api_keys", "last_used_at"), *_SCHEMA),
+    ),
+    Role(
+        "process_registrar",
+        "registry",
+        "says which processes run",
+        (
+            _read("processes", "process_id", "component", "heartbeat_at"),
+            _insert("processes", *_ALL_TABLES["processes"]),
+            _update("processes", "heartbeat_at", "step_at", "trouble"),
+            *_SCHEMA,
+        ),
+        forgets=("processes",),
     ),
     Role(
         "observer",

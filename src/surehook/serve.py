@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import secrets
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from surehook import __version__, observe
 from surehook.config import Config
 from surehook.delivery import Sender
 from surehook.delivery.client import HttpsSender, SenderSettings
@@ -21,28 +25,36 @@ from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import SurehookError
 from surehook.observe import crashpoints
+from surehook.observe.listener import Listener
+from surehook.observe.metrics import Metrics
 from surehook.pipeline.cleaner import Cleaner
 from surehook.pipeline.deadletters import DeadLetters
 from surehook.pipeline.hints import Hints
 from surehook.pipeline.orchestrator import Orchestrator
+from surehook.pipeline.registry import Registry
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.router import Router
 from surehook.pipeline.service import Component, Group, Service
 from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
+from surehook.records import Myself
 from surehook.store import open_database, store_of
 from surehook.store.cleaner import CleanerStore
 from surehook.store.database import Database
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.logins import Place
+from surehook.store.observer import ObserverStore
 from surehook.store.orchestrator import OrchestratorStore
+from surehook.store.registry import RegistryStore
 from surehook.store.router import RouterStore
 from surehook.store.verifier import VerifierStore
 from surehook.store.worker import WorkerStore
+from surehook.vitals import Vitals
 
 if TYPE_CHECKING:
     from surehook.api.server import Server
 
+ANY_PORT = "127.0.0.1:0"
 COMPONENTS = ("api", "verifier", "router", "orchestrator", "worker", "cleaner", "deadletters")
 
 
@@ -59,8 +71,14 @@ class Process:
         self.databases: dict[str, Database] = {}
         self.group = Group([])
         self.api: Server | None = None
+        self.listener: Listener | None = None
+        self._metrics = Metrics()
+        self._vitals: Vitals | None = None
+        self._registry: Registry | None = None
 
     async def open(self, names: Sequence[str]) -> None:
+        self._bind_listener(names)
+        await self._watch(names)
         for name in names:
             if name == "api":
                 self.group.services.append(Service(await self._api(), self.hints, None))
@@ -70,6 +88,28 @@ class Process:
             self.group.services.append(Service(component, self.hints, database))
         first = next(iter(self.databases.values()))
         self.hints.send_outward(first.notify)
+
+    def _bind_listener(self, names: Sequence[str]) -> None:
+        """Health and figures need an address of their own where no API serves them."""
+        wanted = self._config.text("observe.listen")
+        if wanted == "off" or (wanted == "auto" and "api" in names):
+            return
+        address = ANY_PORT if wanted == "auto" else wanted
+        self.listener = Listener(address)
+
+    async def _watch(self, names: Sequence[str]) -> None:
+        """Count what happens here, if somebody can ask for it."""
+        observer: ObserverStore | None = None
+        if "api" in names:
+            observing = await self._database("observer")
+            observer = store_of(ObserverStore, observing)
+        else:
+            observing = await self._database(names[0])
+        self._vitals = Vitals(
+            observing, self.databases, self.group.services, self._metrics, observer
+        )
+        if self.listener is not None or "api" in names:
+            observe.listen(self._metrics)
 
     async def _database(self, component: str) -> Database:
         """The component's connections: one pool, whoever in this process asks for it."""
@@ -82,12 +122,13 @@ class Process:
         from surehook.api.assembly import API_COMPONENTS, assemble
 
         databases = {name: await self._database(name) for name in API_COMPONENTS}
+        assert self._vitals is not None
         self.api = assemble(
             self._config,
             self.hints,
             databases,
-            all_databases=self.databases,
-            services=self.group.services,
+            observer=store_of(ObserverStore, databases["observer"]),
+            vitals=self._vitals,
             sealer=self._sealer(),
             sender=self._https_sender,
         )
@@ -169,14 +210,46 @@ class Process:
     async def run(self) -> None:
         """Until stop(), or until SIGTERM or SIGINT; then drain."""
         try:
+            await self._show()
             await self.group.run()
         finally:
             await self.close()
 
+    async def _show(self) -> None:
+        """Serve health and figures; let the registry know that this process runs."""
+        assert self._vitals is not None
+        address = self.api.address if self.api is not None else None
+        if self.listener is not None:
+            await self.listener.start(self._vitals.pages())
+            address = self.listener.address
+            observe.emit("observe.listening", listen=address)
+        me = Myself(
+            process_id=secrets.token_hex(8),
+            host=socket.gethostname()[:255],
+            pid=os.getpid(),
+            version=__version__,
+            address=address,
+        )
+        self._registry = Registry(self._registry_store, me, self.group.services)
+        self._registry.start()
+
+    async def _registry_store(self) -> RegistryStore:
+        return store_of(RegistryStore, await self._database("registry"))
+
     def stop(self) -> None:
+        if self._vitals is not None:
+            self._vitals.drain()
         self.group.stop()
 
     async def close(self) -> None:
+        registry, self._registry = self._registry, None  # one farewell, however often we are called
+        if registry is not None:
+            await registry.stop()
+        if self.listener is not None:
+            await self.listener.close()
+        if self._vitals is not None:
+            await self._vitals.close()
+        observe.forget(self._metrics)
         await self.hints.close()
         for database in self.databases.values():
             await database.close()

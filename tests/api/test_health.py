@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from support import OpenStore
 from support.api import NewKey, OpenApi
 from support.http import Client
 from support.rows import a_saga, an_event
 from support.waiting import until
-from surehook import __version__, observe
+from surehook import __version__, observe, vitals
 from surehook.observe import Level
-from surehook.observe.metrics import METRICS, Metrics
+from surehook.observe.metrics import METRICS, Figures, Metrics
+from surehook.records import Heartbeat, Myself
 from surehook.states import SagaStatus
+from surehook.store import store_of
+from surehook.store.observer import ObserverStore
+from surehook.store.registry import RegistryStore
 
 
 def samples(text: bytes) -> dict[tuple[str, ...], float]:
@@ -33,8 +38,51 @@ async def test_health_needs_no_key_and_no_database(client: Client) -> None:
     ready = await stranger.get("/readyz")
     assert (ready.status, ready.json()) == (
         200,
-        {"ready": True, "checks": {"database": "ok", "api": "ok"}},
+        {
+            "ready": True,
+            "checks": {"database": "ok", "api": "ok"},
+            "warnings": [
+                f"No {name} has been seen lately: events are stored and wait."
+                for name in ("router", "orchestrator", "worker")
+            ],
+        },
     )
+
+
+async def test_readiness_warns_of_what_runs_nowhere(
+    open_api: OpenApi, open_store: OpenStore
+) -> None:
+    registry = store_of(RegistryStore, await open_store("registry"))
+    elsewhere = Myself("0123456789abcdef", "elsewhere", 1, "1.2.3", None)
+    await registry.enter(elsewhere, 0.0, [Heartbeat("worker", 0.0, None)])
+    client = await open_api(None, "router")
+    ready = (await client.get("/readyz")).json()
+    assert ready["ready"]
+    [warning] = ready["warnings"]
+    assert "orchestrator" in warning
+    figures = samples((await client.get("/metrics")).body)
+    assert figures["surehook_components_running", "worker"] == 1
+    assert figures["surehook_components_running", "router"] == 1
+    assert ("surehook_components_running", "orchestrator") not in figures
+
+
+async def test_the_database_is_asked_once_per_interval_however_often_somebody_looks(
+    open_api: OpenApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    original = ObserverStore.backlog
+
+    async def counted(store: ObserverStore) -> Any:
+        nonlocal asked
+        asked += 1
+        return await original(store)
+
+    monkeypatch.setattr(vitals, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(ObserverStore, "backlog", counted)
+    client = await open_api()
+    for _ in range(20):
+        assert (await client.get("/metrics")).status == 200
+    assert asked == 1
 
 
 async def test_the_root_says_where_things_are(client: Client) -> None:
@@ -89,6 +137,8 @@ async def test_figures_show_rates_backlog_age_and_connections(
     assert figures["surehook_backlog", "sagas", "InProgress"] == 1
     assert figures["surehook_backlog", "jobs", "Pending"] == 1
     assert figures["surehook_backlog_oldest_seconds", "sagas", "Pending"] > 0
+    assert figures["surehook_backlog", "dead_letters", "kept"] == 0
+    assert figures["surehook_component_step_age_seconds", "api"] >= 0
     assert figures["surehook_database_connections", "ingest", "idle"] >= 1
     families = {family.name for family in text_string_to_metric_families(reply.body.decode())}
     assert families == {name.removesuffix("_total") for name in METRICS}
@@ -108,7 +158,7 @@ def test_an_attempt_is_counted_by_its_result_and_its_time() -> None:
     common: dict[str, object] = {"milliseconds": 20.0, "event_age_seconds": 3.0}
     metrics("delivery.attempted", Level.INFO, {**common, "delivered": True, "error_code": None})
     metrics("delivery.attempted", Level.INFO, {**common, "delivered": False, "error_code": "GONE"})
-    figures = samples(metrics.render([], {}, 0))
+    figures = samples(metrics.render(Figures()))
     assert figures["surehook_attempts_total", "delivered"] == 1
     assert figures["surehook_attempts_total", "GONE"] == 1
     assert figures["surehook_attempt_seconds_bucket", "0.025"] == 2

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support import servers
+from support import Configure, servers
+from support.api import FLAGS
+from support.http import Client
+from support.pipeline import running
+from support.rows import a_subscription, an_event
+from support.waiting import until
 from surehook.store.logins import Place
 
 
@@ -102,3 +109,71 @@ async def test_a_database_without_the_schema_is_refused_with_the_command(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "surehook migrate" in err
+
+
+# ── Health and figures of every process ───────────────────────────────────────────────────────
+
+
+def listening(process: subprocess.Popen[str]) -> str:
+    """Where a process says that it serves them."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        fact = json.loads(line)
+        if fact["event"] == "observe.listening":
+            return str(fact["listen"])
+    raise AssertionError("it does not listen")
+
+
+async def test_a_process_without_the_api_serves_its_own_health_and_figures(
+    place: Place, tmp_path: Path, owner: Any
+) -> None:
+    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
+    process = surehook("run", "router", env=env, cwd=tmp_path)
+    try:
+        client = Client(listening(process))
+        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        ready = await client.get("/readyz")
+        assert ready.status == 200
+        assert ready.json()["checks"] == {"database": "ok", "router": "ok"}
+        await a_subscription(owner, event_type="order.paid")
+        await an_event(owner, event_type="order.paid")
+
+        async def routed() -> bool:
+            figures = (await client.get("/metrics")).body
+            return b'surehook_facts_total{fact="saga.created"} 1.0' in figures
+
+        await until(routed)
+        assert b"surehook_backlog{" not in (await client.get("/metrics")).body
+        assert (await client.get("/v1/events")).status == 404
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+async def test_an_address_for_health_that_is_taken_is_refused_in_one_line(
+    place: Place, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        env = environment(
+            place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_OBSERVE_LISTEN=address
+        )
+        process = surehook("run", "cleaner", env=env, cwd=tmp_path)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    last = err.splitlines()[-1]
+    assert last.startswith("surehook: ") and address in last and "SUREHOOK_OBSERVE_LISTEN" in last
+
+
+async def test_health_is_not_served_where_it_is_switched_off(
+    place: Place, configure: Configure
+) -> None:
+    async with running(configure({"observe.listen": "off"}), place, ("router",)) as process:
+        assert process.listener is None
+    async with running(configure(FLAGS), place, ("api",)) as process:
+        assert process.listener is None  # the API serves it
+    flags = {**FLAGS, "observe.listen": "127.0.0.1:0"}
+    async with running(configure(flags), place, ("api",)) as process:
+        assert process.listener is not None
+        assert (await Client(process.listener.address).get("/metrics")).status == 200

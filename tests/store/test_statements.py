@@ -32,7 +32,7 @@ READ_WITHOUT_NEED: dict[str, set[str]] = {
     "observer": {*TABLES_ON["postgres"], *TABLES_ON["mysql"]} - {"subscription_secrets"},
 }
 # Answers to people's questions look wherever the answer is.
-NOT_HOT = ("observer", "subscriptions", "verifier", "keys", "key_checks")
+NOT_HOT = ("observer", "subscriptions", "verifier", "keys", "key_checks", "registry")
 OTHER_CLOCKS = {
     *("now", "clock_timestamp", "statement_timestamp", "currenttimestamp", "currentdate"),
     *("currenttime", "sysdate", "localtime", "localtimestamp", "curdate", "curtime", "utc_date"),

@@ -68,6 +68,7 @@ OTHERS: dict[str, tuple[tuple[str, object], tuple[str, object]]] = {
     "api.idle_timeout": (("5s", 5.0), ("1m", 60.0)),
     "api.key_failures": (("1", 1), ("99", 99)),
     "api.metrics_open": (("on", True), ("false", False)),
+    "observe.listen": (("off", "off"), ("[::1]:9464", "[::1]:9464")),
     "log.level": (("debug", "debug"), ("error", "error")),
     "log.format": (("json", "json"), ("text", "text")),
 }
@@ -120,6 +121,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "api.idle_timeout": ("0", "2h"),
     "api.key_failures": (0, "x"),
     "api.metrics_open": ("maybe",),
+    "observe.listen": ("9464", "on", True),
     "log.level": ("loud", 1),
     "log.format": ("xml",),
 }

@@ -136,11 +136,11 @@ def test_the_guard_s_number_has_a_bit_for_each_permitted_move_and_no_other(
     assert bits < 1 << len(statuses) * width
 
 
-def test_only_the_router_may_delete_and_only_its_own_notes() -> None:
-    forgetful = {role.name: role.forgets for role in roles.ROLES_ON["mysql"] if role.forgets}
-    assert forgetful == {"router_worker": ("router_gaps",)}
-    assert not any(role.forgets for role in roles.ROLES_ON["postgres"])
-    assert generate.mysql_grants().count("DELETE") == 1
+def test_only_notes_may_be_deleted_and_only_by_whose_they_are() -> None:
+    for engine, gaps in (("mysql", ("router_gaps", "router_held")), ("postgres", ("router_held",))):
+        forgetful = {role.name: role.forgets for role in roles.ROLES_ON[engine] if role.forgets}
+        assert forgetful == {"router_worker": gaps, "process_registrar": ("processes",)}
+    assert generate.mysql_grants().count("DELETE") == 3
 
 
 def test_both_engines_have_the_same_roles_and_most_of_the_same_columns() -> None:

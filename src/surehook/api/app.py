@@ -36,8 +36,8 @@ from surehook.pipeline.keys import Keys
 from surehook.store.observer import ObserverStore
 
 if TYPE_CHECKING:
-    from surehook.api.health import Vitals
     from surehook.api.subscriptions import SubscriptionServices
+    from surehook.vitals import Vitals
 
 # Requests beside the events' own path that are under way at once.
 UNDER_WAY_MAX = 128

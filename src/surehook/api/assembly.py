@@ -5,12 +5,10 @@ Reads   the configuration       Writes  nothing itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from surehook import observe
 from surehook.api.app import Api
 from surehook.api.auth import KeyChecks
-from surehook.api.health import Vitals
 from surehook.api.server import Server
 from surehook.api.subscriptions import SubscriptionServices
 from surehook.config import Config
@@ -18,12 +16,10 @@ from surehook.delivery.address import AddressGuard
 from surehook.delivery.client import HttpsSender
 from surehook.delivery.secrets import Sealer
 from surehook.delivery.trusted import TrustedOrigins
-from surehook.observe.metrics import Metrics
 from surehook.pipeline.deadletters import Requeue
 from surehook.pipeline.hints import Hints
 from surehook.pipeline.ingest import Ingest
 from surehook.pipeline.keys import Keys
-from surehook.pipeline.service import Service
 from surehook.pipeline.subscriptions import Subscriptions
 from surehook.pipeline.trial import Trial
 from surehook.pipeline.verifier import Verifications
@@ -36,6 +32,7 @@ from surehook.store.keys import KeyStore
 from surehook.store.observer import ObserverStore
 from surehook.store.subscriptions import SubscriptionStore
 from surehook.store.verifier import VerifierStore
+from surehook.vitals import Vitals
 
 API_COMPONENTS = (
     "ingest",
@@ -53,15 +50,12 @@ def assemble(
     hints: Hints,
     databases: Mapping[str, Database],
     *,
-    all_databases: Mapping[str, Database],
-    services: Sequence[Service],
+    observer: ObserverStore,
+    vitals: Vitals,
     sealer: Sealer,
     sender: Callable[[], HttpsSender],
 ) -> Server:
     """The server, not listening yet."""
-    metrics = Metrics()
-    observe.listen(metrics)
-    observer = store_of(ObserverStore, databases["observer"])
     buckets = databases["ingest"].buckets
     api = Api(
         ingest=Ingest(store_of(IngestStore, databases["ingest"]), hints, buckets),
@@ -76,7 +70,7 @@ def assemble(
             store_of(DeadLetterStore, databases["deadletters"]), hints, list(range(buckets))
         ),
         subscriptions=_subscriptions(config, hints, databases, sealer, sender),
-        vitals=Vitals(observer, databases["observer"], all_databases, services, metrics),
+        vitals=vitals,
         payload_max=config.number("api.payload_max"),
         batch_max=config.number("api.batch_max"),
         memory=config.number("api.memory"),

@@ -472,7 +472,7 @@ class KeysQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
 
 
-# ── Health ────────────────────────────────────────────────────────────────────────────────────
+# ── Start ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Start(Struct, frozen=True):
@@ -486,17 +486,6 @@ class Start(Struct, frozen=True):
     health: str = "/healthz"
     readiness: str = "/readyz"
     metrics: str = "/metrics"
-
-
-class Health(Struct, frozen=True):
-    status: Literal["ok"]
-
-
-class Readiness(Struct, frozen=True):
-    """Ready: the database answers, its schema fits, and every loop of this process goes round."""
-
-    ready: bool
-    checks: dict[str, str]
 
 
 def extended(shape: type[Whole], part: Struct, **more: object) -> Whole:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "listen": ("surehook.cli.listen", "listen", "Receive webhooks here, check and show them."),
     "key": ("surehook.cli.key", "key", "API keys: create, list, revoke."),
     "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
+    "status": ("surehook.cli.status", "status", "Which processes run, where, and what is missing."),
     "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
     "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),

@@ -46,6 +46,9 @@ FACTS: dict[str, Level] = {
     "component.failed": Level.ERROR,
     "database.lost": Level.ERROR,
     "database.back": Level.INFO,
+    "observe.listening": Level.INFO,  # where this process serves health and figures
+    "registry.lost": Level.WARNING,  # nobody sees that this process runs; its work goes on
+    "registry.back": Level.INFO,
     "hint.lost": Level.DEBUG,
     "library.warned": Level.WARNING,  # what a library had to say, without its traceback
 }

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
@@ -20,7 +21,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from surehook import observe
+from surehook import __version__, observe
 from surehook.observe import Level
 
 LATENCY_SECONDS = (
@@ -72,9 +73,33 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         (),
         "Bytes of request bodies that this process holds.",
     ),
+    "surehook_component_step_age_seconds": (
+        "gauge",
+        ("component",),
+        "Seconds since a component of this process last began a step; one that grows is stuck.",
+    ),
+    "surehook_components_running": (
+        "gauge",
+        ("component",),
+        "How many processes run this component, in the whole system.",
+    ),
+    "surehook_process_info": (
+        "gauge",
+        ("version",),
+        "Always 1; the label is this process' version.",
+    ),
 }
 
-Backlog = Iterable[tuple[str, str, int, float]]
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is not counted by listening but looked up when somebody asks."""
+
+    backlog: Iterable[tuple[str, str, int, float]] = ()
+    connections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    held_bytes: int = 0
+    step_ages: Mapping[str, float] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
 
 
 class Histogram:
@@ -120,39 +145,48 @@ class Metrics:
         if isinstance(age, float) and fields.get("delivered"):
             self.latency_seconds.observe(max(0.0, age))
 
-    def render(
-        self, backlog: Backlog, connections: dict[str, tuple[int, int]], held_bytes: int
-    ) -> bytes:
+    def render(self, figures: Figures) -> bytes:
         """Prometheus' text form."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(self._families(backlog, connections, held_bytes)))
+        registry.register(_Collected([*self._counted(), *_looked_up(figures)]))
         return generate_latest(registry)
 
-    def _families(
-        self, backlog: Backlog, connections: dict[str, tuple[int, int]], held_bytes: int
-    ) -> list[Metric]:
+    def _counted(self) -> list[Metric]:
         facts = _counter("surehook_facts_total")
         for name in observe.FACTS:
             facts.add_metric([name], self.facts[name])
         attempts = _counter("surehook_attempts_total")
         for result, number in sorted(self.attempts.items()):
             attempts.add_metric([result], number)
-        waiting = _gauge("surehook_backlog")
-        oldest = _gauge("surehook_backlog_oldest_seconds")
-        for stage, state, number, seconds in backlog:
-            waiting.add_metric([stage, state], number)
-            oldest.add_metric([stage, state], seconds)
-        used = _gauge("surehook_database_connections")
-        for component, (busy, idle) in sorted(connections.items()):
-            used.add_metric([component, "used"], busy)
-            used.add_metric([component, "idle"], idle)
-        held = _gauge("surehook_requests_bytes")
-        held.add_metric([], held_bytes)
         return [
-            *(facts, attempts, waiting, oldest, used, held),
+            facts,
+            attempts,
             _histogram("surehook_attempt_seconds", self.attempt_seconds),
             _histogram("surehook_delivery_latency_seconds", self.latency_seconds),
         ]
+
+
+def _looked_up(figures: Figures) -> list[Metric]:
+    waiting = _gauge("surehook_backlog")
+    oldest = _gauge("surehook_backlog_oldest_seconds")
+    for stage, state, number, seconds in figures.backlog:
+        waiting.add_metric([stage, state], number)
+        oldest.add_metric([stage, state], seconds)
+    used = _gauge("surehook_database_connections")
+    for component, (busy, idle) in sorted(figures.connections.items()):
+        used.add_metric([component, "used"], busy)
+        used.add_metric([component, "idle"], idle)
+    held = _gauge("surehook_requests_bytes")
+    held.add_metric([], figures.held_bytes)
+    ages = _gauge("surehook_component_step_age_seconds")
+    for component, age in sorted(figures.step_ages.items()):
+        ages.add_metric([component], age)
+    running = _gauge("surehook_components_running")
+    for component, number in sorted(figures.running.items()):
+        running.add_metric([component], number)
+    info = _gauge("surehook_process_info")
+    info.add_metric([__version__], 1)
+    return [waiting, oldest, used, held, ages, running, info]
 
 
 class _Collected:
@@ -192,9 +226,11 @@ def metrics_page() -> str:
     )
     return (
         "# Metrics\n\n"
-        "`GET /metrics` of a process that runs the component `api`, in Prometheus' text form, for "
-        "a key with the scope read, or for everyone with `api.metrics_open`. Counters are of that "
-        "process; the backlog is that of the whole system, read at most every 5 seconds.\n\n"
+        "`GET /metrics` of any process, in Prometheus' text form; [where it is served]"
+        "(../operate/processes.md). "
+        "Counters are of the process that is asked. What the whole system's database says "
+        "(`surehook_backlog…`, `surehook_components_running`) is shown by processes that run the "
+        "component `api`, read at most every 5 seconds however often it is asked for.\n\n"
         "| metric | kind | labels | meaning |\n|---|---|---|---|\n"
         f"{rows}\n\n"
         "## Facts\n\n"

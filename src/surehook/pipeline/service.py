@@ -114,6 +114,10 @@ class Service:
         stuck = time.monotonic() - self._turned_at
         return f"It has not gone round for {stuck:.0f} s." if stuck > STUCK_SECONDS else None
 
+    def step_age(self) -> float:
+        """Seconds since its last step began."""
+        return time.monotonic() - self._turned_at
+
     def stop(self) -> None:
         """Finish the step under way, drain, end."""
         self._stopping = True

@@ -7,12 +7,15 @@ from datetime import datetime
 
 import msgspec
 
+from surehook.records import RunningComponent
 from surehook.store.database import Database, Row
 
 # The most rows that one page of a list looks at to find those that fit its filters.
 LOOK = 20_000
 # A backlog is counted no further than this.
 COUNT_MAX = 50_000
+# So many components of processes are looked at.
+PROCESSES_MAX = 2_000
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -105,6 +108,11 @@ class ObserverStore:
         """Stage, state, how many wait (COUNT_MAX = that or more), age of the oldest in seconds."""
         rows = await self._database.all("backlog", most=COUNT_MAX)
         return [(row[0], row[1], row[2], max(0.0, float(row[3] or 0))) for row in rows]
+
+    async def processes(self) -> list[RunningComponent]:
+        """Every component that the registry knows, also those that have fallen silent."""
+        rows = await self._database.all("processes", most=PROCESSES_MAX)
+        return [RunningComponent(*row) for row in rows]
 
 
 def _window(rows: Sequence[Row], count: int) -> Found:

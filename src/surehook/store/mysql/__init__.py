@@ -15,11 +15,13 @@ from surehook.store.mysql.deadletters import MysqlDeadLetterStore
 from surehook.store.mysql.ingest import MysqlIngestStore
 from surehook.store.mysql.keys import MysqlKeyStore
 from surehook.store.mysql.orchestrator import MysqlOrchestratorStore
+from surehook.store.mysql.registry import MysqlRegistryStore
 from surehook.store.mysql.router import MysqlRouterStore
 from surehook.store.mysql.subscriptions import MysqlSubscriptionStore
 from surehook.store.mysql.verifier import MysqlVerifierStore
 from surehook.store.mysql.worker import MysqlWorkerStore
 from surehook.store.orchestrator import OrchestratorStore
+from surehook.store.registry import RegistryStore
 from surehook.store.router import RouterStore
 from surehook.store.subscriptions import SubscriptionStore
 from surehook.store.verifier import VerifierStore
@@ -34,6 +36,7 @@ ENGINE = Engine(
         IngestStore: MysqlIngestStore,
         KeyStore: MysqlKeyStore,
         OrchestratorStore: MysqlOrchestratorStore,
+        RegistryStore: MysqlRegistryStore,
         RouterStore: MysqlRouterStore,
         SubscriptionStore: MysqlSubscriptionStore,
         VerifierStore: MysqlVerifierStore,

@@ -338,4 +338,14 @@ SELECT 'jobs', 'Leased', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (
     SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Leased' LIMIT :most
-) AS leased_jobs;
+) AS leased_jobs
+UNION ALL
+SELECT 'dead_letters', 'kept', COUNT(*),
+    TIMESTAMPDIFF(MICROSECOND, MIN(failed_at), UTC_TIMESTAMP(6)) / 1e6
+FROM (SELECT failed_at FROM dead_letters LIMIT :most) AS kept;
+
+-- name: processes :many
+-- Who runs, and how long ago each was heard of, by the database's clock.
+SELECT process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble,
+    TIMESTAMPDIFF(MICROSECOND, heartbeat_at, UTC_TIMESTAMP(6)) / 1e6 AS silent_seconds
+FROM processes ORDER BY since, process_id, component LIMIT :most;

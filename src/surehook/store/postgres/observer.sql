@@ -336,4 +336,13 @@ UNION ALL
 SELECT 'jobs', 'Leased', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
 FROM (
     SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Leased' LIMIT :most
-) AS leased_jobs;
+) AS leased_jobs
+UNION ALL
+SELECT 'dead_letters', 'kept', count(*), EXTRACT(epoch FROM surehook_now() - min(failed_at))
+FROM (SELECT failed_at FROM dead_letters LIMIT :most) AS kept;
+
+-- name: processes :many
+-- Who runs, and how long ago each was heard of, by the database's clock.
+SELECT process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble,
+    EXTRACT(epoch FROM surehook_now() - heartbeat_at)::float8 AS silent_seconds
+FROM processes ORDER BY since, process_id, component LIMIT :most;

@@ -179,6 +179,19 @@ GRANT SELECT (version, name, checksum, oldest_program, applied_at)
 GRANT SELECT (name, value)
     ON schema_settings TO 'key_checker'@'localhost', 'key_checker'@'%';
 
+-- registry: says which processes run
+GRANT SELECT (process_id, component, heartbeat_at)
+    ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT INSERT (process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble)
+    ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT UPDATE (heartbeat_at, step_at, trouble)
+    ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT SELECT (version, name, checksum, oldest_program, applied_at)
+    ON schema_migrations TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT SELECT (name, value)
+    ON schema_settings TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT DELETE ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+
 -- observer: answers questions: read API, console, check, metrics
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'observer'@'localhost', 'observer'@'%';
@@ -204,6 +217,8 @@ GRANT SELECT (bucket, swept_until, rewalked_at)
     ON dead_letter_cursor TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, name, scopes, tenant, created_at, last_used_at, revoked_at)
     ON api_keys TO 'observer'@'localhost', 'observer'@'%';
+GRANT SELECT (process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble)
+    ON processes TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (name, value)

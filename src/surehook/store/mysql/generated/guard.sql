@@ -162,4 +162,20 @@ THEN
         MESSAGE_TEXT = 'UPDATE of a column of api_keys denied to this login';
 END IF//
 
+CREATE OR REPLACE TRIGGER guard_rights_processes BEFORE UPDATE ON processes FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 18) = 'process_registrar@' AND NOT (
+        NEW.process_id <=> OLD.process_id
+        AND NEW.component <=> OLD.component
+        AND NEW.host <=> OLD.host
+        AND NEW.pid <=> OLD.pid
+        AND NEW.version <=> OLD.version
+        AND NEW.address <=> OLD.address
+        AND NEW.since <=> OLD.since
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of processes denied to this login';
+END IF//
+
 DELIMITER ;

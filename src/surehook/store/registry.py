@@ -1,0 +1,46 @@
+"""The registry's statements. Reads and writes processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surehook.records import Heartbeat, Myself
+from surehook.store.database import Database
+
+
+class RegistryStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def beat(self, process_id: str, beats: Sequence[Heartbeat]) -> bool:
+        """Say that these components run; False if the registry does not know them all."""
+        rows = await self._database.all("beat", process_id=process_id, **_columns(beats))
+        return len(rows) == len(beats)
+
+    async def enter(self, me: Myself, running: float, beats: Sequence[Heartbeat]) -> None:
+        """Make this process known, which has run for so many seconds."""
+        await self._database.all(
+            "enter",
+            process_id=me.process_id,
+            host=me.host,
+            pid=me.pid,
+            version=me.version,
+            address=me.address,
+            running=running,
+            **_columns(beats),
+        )
+
+    async def leave(self, process_id: str) -> None:
+        await self._database.all("leave", process_id=process_id)
+
+    async def forget_silent(self, seconds: float) -> None:
+        """Remove those that have not been heard of for so long."""
+        await self._database.all("forget_silent", seconds=seconds)
+
+
+def _columns(beats: Sequence[Heartbeat]) -> dict[str, object]:
+    return {
+        "components": [beat.component for beat in beats],
+        "step_ages": [beat.step_age for beat in beats],
+        "troubles": [beat.trouble for beat in beats],
+    }
