@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -184,8 +184,7 @@ class Connection(asyncio.Protocol):
     # ── The event loop ────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no such class
         peer = transport.get_extra_info("peername")
         self._client = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
         self._shared.connections.add(self)
