@@ -49,7 +49,7 @@ async def test_a_healthy_database_has_only_good_findings(
     findings = await examine(configure(UNSAFE), place)
     assert wrong(findings) == []
     assert [one.subject for one in findings] == [
-        *("version", "engine", "durability", "clock", "schema", "locks"),
+        *("version", "engine", "durability", "clock", "schema", "parts", "locks"),
         *(f"role {role.name}" for role in ROLES),
         "encryption key",
     ]

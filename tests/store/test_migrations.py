@@ -127,13 +127,15 @@ async def test_grants_for_logins_that_an_administrator_made_need_no_secret(
 # ── Repeated, at once, interrupted ────────────────────────────────────────────────────────────
 
 
-async def test_a_second_run_changes_nothing_and_takes_no_lock_on_a_hot_table(
+async def test_a_second_run_changes_nothing_and_takes_no_lock_but_a_reader_s_on_a_hot_table(
     postgres: Server, database_url: str, owner: Any
 ) -> None:
+    """EXCLUSIVE lets plain SELECTs through and nothing else."""
     before = schema_of(postgres, database_url)
     done: list[str] = []
     async with connected(database_url) as busy, busy.transaction():
-        await busy.execute("LOCK TABLE events, webhook_delivery_sagas, webhook_delivery_jobs")
+        hot = "events, webhook_delivery_sagas, webhook_delivery_jobs"
+        await busy.execute(f"LOCK TABLE {hot} IN EXCLUSIVE MODE")
         await asyncio.wait_for(
             migrate(owner, role_secret=postgres.role_secret, report=done.append), 10
         )

@@ -465,3 +465,29 @@ NOBODY_S_BUSINESS = {
         native("SELECT user FROM mysql.user"),
     ],
 }
+
+
+# ── Triggers ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def triggers(owner: Any) -> dict[str, str]:
+    """Every trigger of ours, with the statement that drops it."""
+    if speaks_mysql(owner):
+        rows = await owner.native(
+            "SELECT trigger_name, CONCAT('DROP TRIGGER ', trigger_name) "
+            "FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY 1"
+        )
+    else:
+        rows = await owner.fetch(
+            "SELECT format('%s %s', tgrelid::regclass, tgname), "
+            "format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass) FROM pg_trigger "
+            "WHERE NOT tgisinternal AND tgparentid = 0 ORDER BY 1"
+        )
+    return {row[0]: row[1] for row in rows}
+
+
+def shut_out(owner: Any, role: str) -> str:
+    """What keeps a role from logging in; migrating undoes it."""
+    if speaks_mysql(owner):
+        return f"DROP USER '{role}'@'localhost'; DROP USER '{role}'@'%'"
+    return f"ALTER ROLE {role} NOLOGIN"

@@ -95,6 +95,8 @@ class Scope:
         raise Unclear(f"{column.sql()} belongs to no table of the statement")
 
 
+# The tables and columns of PostgreSQL's catalogue that statements of ours ask.
+CATALOGUE = {"pg_class": frozenset({"oid", "relname", "relkind", "relnamespace"})}
 Names = Mapping[str, frozenset[str]]  # the CTEs in reach and their columns
 
 
@@ -272,6 +274,8 @@ class _Visit:
         match node:
             case exp.Table() if node.name.upper() == "DUAL":
                 pass  # MySQL's word for no table
+            case exp.Table() if node.db == "pg_catalog":  # everybody's to read
+                scope.derived[alias] = CATALOGUE[node.name]
             case exp.Table() if node.name in names:
                 scope.derived[alias] = names[node.name]
             case exp.Table() if isinstance(node.this, exp.Func):

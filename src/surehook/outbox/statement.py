@@ -61,13 +61,23 @@ def _digits(text: str) -> str:
     return text.encode().hex()
 
 
+def _statements(dialect: Dialect) -> dict[str, str]:
+    """By name; store/statements.py would bring more along than an application has use for."""
+    resource = files("surehook").joinpath("store", dialect, "outbox.sql")
+    found = re.split(r"^-- name: (\w+) .*$", resource.read_text(encoding="utf-8"), flags=re.M)
+    return {
+        name: re.sub(r"^--.*$", "", text, flags=re.M).strip().removesuffix(";")
+        for name, text in zip(found[1::2], found[2::2], strict=True)
+    }
+
+
 @cache
 def text_of(dialect: Dialect, style: Style, schema: str | None) -> str:
-    """The statement of outbox.sql with the driver's own placeholders."""
-    resource = files("surehook").joinpath("store", dialect, "outbox.sql")
-    lines = resource.read_text(encoding="utf-8").splitlines()
-    text = "\n".join(line for line in lines if not line.startswith("--")).strip().removesuffix(";")
+    """A statement of outbox.sql with the driver's own placeholders."""
+    known = _statements(dialect)
+    text = known["insert_event"]
     if schema is not None:
+        text = known.get("insert_event_into", text)
         quote = _QUOTE[dialect]
         quoted = quote + schema.replace(quote, quote * 2) + quote
         text = text.replace("INTO events", f"INTO {quoted}.events")

@@ -56,7 +56,8 @@ async def test_a_healthy_database_has_only_good_findings(
     findings = await examine(configure(UNSAFE), place)
     assert wrong(findings) == []
     assert [one.subject for one in findings] == [
-        *("version", "durability", "clock", "writing", "packets", "schema", "tables", "locks"),
+        *("version", "durability", "clock", "writing", "packets", "schema", "tables", "parts"),
+        "locks",
         *(f"role {role.name}" for role in ROLES),
         "encryption key",
     ]

@@ -23,8 +23,9 @@ from surehook.store.logins import Login, Place, login
 from surehook.store.mysql import failures, rights
 from surehook.store.mysql.connection import Connection, connect
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
-from surehook.store.mysql.migrate import read_state
-from surehook.store.rights import Right, difference, expected
+from surehook.store.mysql.migrate import damage, read_state
+from surehook.store.rights import Right, expected
+from surehook.store.shape import listed
 
 # A statement that meets a lock must come back at once; one that waits this long does not skip.
 SKIP_SECONDS_MAX = 2.0
@@ -48,6 +49,7 @@ async def examine(config: Config, place: Place) -> list[Finding]:
         if schema.level is Level.WRONG:
             return findings
         findings.append(await _tables(connection))
+        findings.append(await _parts(connection))
         findings.append(await _skip_locked(connection, place, timeout))
         findings += await _components(config, place)
         return findings
@@ -213,12 +215,17 @@ async def _tables(connection: Connection) -> Finding:
     ]
     if not wrong:
         return Finding("tables", Level.GOOD, f"all are InnoDB with {collation}")
-    return Finding(
-        "tables",
-        Level.WRONG,
-        f"Tables were converted: {', '.join(wrong)}.",
-        f"Run: ALTER TABLE … ENGINE = InnoDB, CONVERT TO CHARACTER SET utf8mb4 COLLATE {collation}",
-    )
+    says = f"Tables were converted: {', '.join(wrong)}."
+    return Finding("tables", Level.WRONG, says, "Run `surehook migrate`: it writes them anew.")
+
+
+async def _parts(connection: Connection) -> Finding:
+    """Whether keys, functions and triggers are what the migrations made."""
+    found = await damage(connection, await read_state(connection))
+    wrong = [one for one in found if one.part.kind != "table" or one.found is None]
+    if wrong:
+        return Finding("parts", Level.WRONG, f"{listed(wrong)}.", "Run `surehook migrate`.")
+    return Finding("parts", Level.GOOD, "columns, keys and triggers are as migrated")
 
 
 async def _skip_locked(connection: Connection, place: Place, timeout: float) -> Finding:
@@ -288,13 +295,12 @@ async def _component(config: Config, place: Place, judge: Judge, role: Role) -> 
 
 
 async def _look_around(session: MysqlSession) -> tuple[str, set[Right]]:
-    user, _, host = str(await session.connection.value("SELECT CURRENT_USER()")).rpartition("@")
-    found = await rights.actual(session.connection)
-    return user, found.get(f"'{user}'@'{host}'", set())
+    user = str(await session.connection.value("SELECT CURRENT_USER()")).rpartition("@")[0]
+    return user, await rights.own(session.connection)
 
 
 def _judge(role: Role, found: set[Right]) -> str:
-    return difference(role, found)
+    return rights.difference_of(role, found)
 
 
 def _judge_main_login(_role: Role, found: set[Right]) -> str:

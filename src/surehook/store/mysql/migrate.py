@@ -25,11 +25,13 @@ from asyncmy.errors import MySQLError
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES, ROLES_ON, TABLES_ON
 from surehook.store.logins import Login, derived_password, secret_fingerprint
-from surehook.store.migrations import Applied, Migration, State, generated_sql
-from surehook.store.mysql import failures, passwords, rights
+from surehook.store.migrations import Applied, Migration, State, generated_sql, migrations
+from surehook.store.mysql import failures, passwords, rights, shape
 from surehook.store.mysql.connection import Connection, connect, sql_mode
 from surehook.store.mysql.script import replaceable, statements
 from surehook.store.mysql.server import Server
+from surehook.store.mysql.shape import Expected
+from surehook.store.shape import Fault
 
 Result = TypeVar("Result")
 Report = Callable[[str], None]
@@ -50,6 +52,7 @@ _DONE_BEFORE = {1060, 1061, 1826}
 _ACCOUNT_EXISTS = 1396
 _NO_ACCOUNT = {1133, 1410}
 _NO_GRANT = {1141, 1147}
+_FORBIDDEN_ROWS = {1062, 1452, 1216, 1169}  # that a key or a foreign key does not allow
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -117,7 +120,7 @@ async def migrate(
         if role_secret is not None:
             new = await _make_accounts(connection, role_secret, report)
         if role_secret is not None or grants:
-            await _grant(connection, new, report)
+            await _grant(connection, role_secret, new, report)
 
 
 @asynccontextmanager
@@ -152,15 +155,50 @@ async def _schema(
         await _run_all(connection, _rendered(generated("guard"), count, connection.server), report)
         await _remember(connection, "guard")
         report("applied guard")
+    await _repair(connection, count, report)
     return True
 
 
+def expected_parts(buckets: int, server: Server) -> Expected:
+    """What all scripts together make of an empty database."""
+    texts = [_LEDGER, *(m.rendered(buckets) for m in migrations(DIALECT)), generated("guard")]
+    return shape.expected(
+        (one for text in texts for one in _statements(text, buckets, server)), server
+    )
+
+
+async def damage(connection: Connection, state: State) -> list[Fault]:
+    """What was lost or changed since migrating."""
+    return await shape.compare(connection, expected_parts(state.buckets or 1, connection.server))
+
+
+async def _repair(connection: Connection, buckets: int, report: Report) -> None:
+    made = expected_parts(buckets, connection.server)
+    wrong = await shape.compare(connection, made)
+    shape.refuse_if_lost(wrong)
+    for fault in wrong:
+        try:
+            await _run_all(connection, [shape.repair(fault, made)], report)
+        except MySQLError as error:
+            if failures.number(error) not in _FORBIDDEN_ROWS:
+                raise
+            raise AnswerIsNo(
+                f"The {fault.part} cannot be put back: {failures.words(error)}.",
+                "Correct the rows that it forbids, then run `surehook migrate` again.",
+            ) from None
+        report(f"repaired: {fault}")
+
+
 def _rendered(text: str, buckets: int, server: Server) -> list[Together]:
-    """The statements of a script for this server."""
+    """The statements of a script, as this server takes them."""
+    found = _statements(text, buckets, server)
+    return [[one] if server.is_mariadb else replaceable(one) for one in found]
+
+
+def _statements(text: str, buckets: int, server: Server) -> list[str]:
     parts = ", ".join(f"PARTITION b{n} VALUES IN ({n})" for n in range(buckets))
     text = text.replace(":partitions", f"({parts})" if buckets > 1 else "")
-    found = statements(text.replace(":collation", server.collation))
-    return [[one] if server.is_mariadb else replaceable(one) for one in found]
+    return statements(text.replace(":collation", server.collation))
 
 
 async def _fix_buckets(connection: Connection, state: State, wanted: int | None) -> int:
@@ -235,12 +273,11 @@ async def _make_accounts(connection: Connection, role_secret: str, report: Repor
     Accounts belong to the whole server: two databases on it share them, and so must share the
     secret. There is no place on every server to note a fingerprint of it (MariaDB's accounts have
     no comments, and the schema `mysql` is not ours), and none is needed: the password of an account
-    that is there either lets us in or was made with another secret. The database remembers that
-    this was looked at, so that a second run tries one account only.
+    that is there either lets us in or was made with another secret.
     """
     mark = f"surehook {secret_fingerprint(role_secret)}"
     setting = await connection.value("SELECT value FROM schema_settings WHERE name = 'accounts'")
-    if setting == mark and await _lets_in(connection, ROLES[0].name, role_secret):
+    if setting == mark and await _all_let_in(connection, role_secret):
         return False
     made = [await _make_account(connection, role.name, role_secret, report) for role in ROLES]
     await connection.write(
@@ -280,6 +317,18 @@ async def _make_account(
     return len(existing) < len(rights.HOSTS)
 
 
+async def _all_let_in(connection: Connection, role_secret: str) -> bool:
+    """Whether every account is there, on each host as far as we may see, and takes its password."""
+    if await rights.sees_all(connection):
+        rows = await connection.fetch(
+            "SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user"
+        )
+        if not {one for role in ROLES for one in rights.accounts(role)} <= {row[0] for row in rows}:
+            return False
+    tried = [await _lets_in(connection, role.name, role_secret) for role in ROLES]
+    return all(tried)
+
+
 async def _lets_in(connection: Connection, role: str, role_secret: str) -> bool:
     """Whether the account takes this secret's password, whatever it may do then."""
     login = Login("migrate", connection.login.url, role, derived_password(role_secret, role))
@@ -291,12 +340,17 @@ async def _lets_in(connection: Connection, role: str, role_secret: str) -> bool:
     return True
 
 
-async def _grant(connection: Connection, new: bool, report: Report) -> None:
+async def _grant(
+    connection: Connection, role_secret: str | None, new: bool, report: Report
+) -> None:
     """Exactly the rights of roles.py. What is missing is given before anything is taken away."""
     state = await read_state(connection)
     sees_all = await rights.sees_all(connection)
     # A restored dump brings the mark that they are applied, not the grants themselves.
-    wrong = sees_all and bool(await rights.differences(connection))
+    if sees_all:
+        wrong = bool(await rights.differences(connection))
+    else:
+        wrong = role_secret is not None and await _some_differ(connection, role_secret)
     if not (new or wrong or await _changed(connection, "grants")):
         return
     given = [[one] for one in statements(generated("grants"))]
@@ -310,6 +364,24 @@ async def _grant(connection: Connection, new: bool, report: Report) -> None:
         await _renew(connection, given, report)
     await _remember(connection, "grants")
     report("applied grants")
+
+
+async def _some_differ(connection: Connection, role_secret: str) -> bool:
+    """For who cannot see others' rights: each role sees its own, so it is asked."""
+    for role in ROLES_ON[DIALECT]:
+        password = derived_password(role_secret, role.name)
+        try:
+            other = await connect(
+                Login("migrate", connection.login.url, role.name, password), LOGIN_SECONDS
+            )
+        except DatabaseUnreachable:  # it may not even enter this database
+            return True
+        try:
+            if rights.difference_of(role, await rights.own(other)):
+                return True
+        finally:
+            await other.close()
+    return False
 
 
 async def _give(connection: Connection, given: Iterable[Together], report: Report) -> None:

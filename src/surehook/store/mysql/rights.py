@@ -29,6 +29,17 @@ UNION ALL
 SELECT grantee, privilege_type, '*.*', '*' FROM information_schema.user_privileges
 WHERE privilege_type <> 'USAGE'
 """
+# A routine is shown to who may call it. Who reads the schema `mysql` sees who may.
+_MINE = (
+    "SELECT 'EXECUTE', routine_name, '*' FROM information_schema.routines "
+    "WHERE routine_schema = DATABASE()"
+)
+_CALLERS = (
+    "SELECT CONCAT(QUOTE(user), '@', QUOTE(host)), 'EXECUTE', routine_name, '*' "
+    "FROM mysql.procs_priv WHERE db = DATABASE() AND FIND_IN_SET('Execute', proc_priv)"
+)
+# The bucket of an event whose writer may read nothing.
+_CALLS: dict[str, set[Right]] = {"outbox": {("EXECUTE", "surehook_bucket", "*")}}
 
 
 def accounts(role: Role) -> list[str]:
@@ -43,6 +54,22 @@ async def actual(connection: Connection) -> dict[str, set[Right]]:
     return found
 
 
+async def own(connection: Connection) -> set[Right]:
+    """What the account that is logged in may do with our tables and functions."""
+    user, _, host = str(await connection.value("SELECT CURRENT_USER()")).rpartition("@")
+    found = (await actual(connection)).get(f"'{user}'@'{host}'", set())
+    return found | {(row[0], row[1], row[2]) for row in await connection.fetch(_MINE)}
+
+
+def difference_of(role: Role, found: set[Right]) -> str:
+    """In words; empty if it is exactly right."""
+    calls = _CALLS.get(role.component, set())
+    lacks = [f"{verb} {what}" for verb, what, _ in sorted(calls - found)]
+    words = [f"lacks {', '.join(lacks)}"] if lacks else []
+    words += [told] if (told := difference(role, found - calls)) else []
+    return " and ".join(words)
+
+
 async def sees_all(connection: Connection) -> bool:
     """Whether others' rights are shown to us."""
     try:
@@ -52,11 +79,19 @@ async def sees_all(connection: Connection) -> bool:
     return True
 
 
+async def _everybodys(connection: Connection) -> dict[str, set[Right]]:
+    """With the functions that each may call; for who sees all."""
+    found = await actual(connection)
+    for grantee, verb, routine, column in await connection.fetch(_CALLERS):
+        found.setdefault(grantee, set()).add((verb, routine, column))
+    return found
+
+
 async def differences(connection: Connection) -> list[str]:
     """One line per account whose rights are not exactly those of roles.py."""
-    found = await actual(connection)
+    found = await _everybodys(connection)
     compared = [
-        (account, difference(role, found.get(account, set())))
+        (account, difference_of(role, found.get(account, set())))
         for role in ROLES_ON["mysql"]
         for account in accounts(role)
     ]
@@ -66,18 +101,22 @@ async def differences(connection: Connection) -> list[str]:
 async def too_much(connection: Connection) -> list[str]:
     """The statements that take away what roles.py does not give; nobody's rights are missing
     meanwhile. A right on the whole server is left to its administrator."""
-    found = await actual(connection)
+    found = await _everybodys(connection)
     return [
         statement
         for role in ROLES_ON["mysql"]
         for account in accounts(role)
-        for statement in _revocations(account, found.get(account, set()) - expected(role))
+        for statement in _revocations(
+            account, found.get(account, set()) - expected(role) - _CALLS.get(role.component, set())
+        )
     ]
 
 
 def _revocations(account: str, extra: Iterable[Right]) -> Iterable[str]:
     for verb, table, column in sorted(extra):
-        if table == "*":
+        if verb == "EXECUTE" and not table.startswith("*"):
+            yield f"REVOKE EXECUTE ON FUNCTION {table} FROM {account}"
+        elif table == "*":
             yield f"REVOKE {verb} ON * FROM {account}"
         elif table != "*.*":
             columns = "" if column == "*" else f" (`{column}`)"

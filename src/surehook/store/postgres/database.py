@@ -18,6 +18,7 @@ from surehook.errors import Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import BY_COMPONENT
 from surehook.store.database import Database, Known, LockHeld, Refused, Result, Row, Session
 from surehook.store.logins import Login
+from surehook.store.postgres import location
 from surehook.store.statements import Statement
 
 Connection: TypeAlias = Any  # asyncpg ships no types
@@ -89,17 +90,26 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
     )
 
 
-async def connect(
-    login: Login, timeout: float, settings: dict[str, str] | None = None
-) -> Connection:
-    """One connection outside of any pool (migrations, doctor, LISTEN)."""
+async def connect(login: Login, timeout: float) -> Connection:
+    """One connection outside of any pool (migrations, doctor), in the installation's schema."""
+    connection = await connect_anywhere(login, timeout)
+    try:
+        await location.enter(connection, login.url)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def connect_anywhere(login: Login, timeout: float) -> Connection:
+    """One connection with the search path that the login has."""
     try:
         return await asyncpg.connect(
             login.url,
             user=login.user,
             password=login.password,
             timeout=timeout,
-            server_settings=settings or {"application_name": "surehook"},
+            server_settings={"application_name": "surehook"},
         )
     except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
         raise unreachable(error, login) from None
@@ -149,6 +159,9 @@ class PostgresDatabase(Database):
 
     async def open(self) -> None:
         timeout = self._config.seconds("database.connect_timeout")
+        path = await self._search_path(timeout)
+        if path is not None:
+            self._settings["search_path"] = path
         try:
             self._pool = await asyncpg.create_pool(
                 self.login.url,
@@ -168,6 +181,17 @@ class PostgresDatabase(Database):
             raise unreachable(error, self.login) from None
         except (ValueError, asyncpg.ClientConfigurationError) as error:
             raise unusable_url(error) from None
+
+    async def _search_path(self, timeout: float) -> str | None:
+        """Known before the pool is: what is given at the start of a session outlives every reset,
+        and goes before a role's own setting."""
+        connection = await connect_anywhere(self.login, timeout)
+        try:
+            return await location.search_path(connection, self.login.url)
+        except (*_GONE, TimeoutError) as error:
+            raise unreachable(error, self.login) from None
+        finally:
+            connection.terminate()
 
     async def _assert_settings(self, connection: Connection) -> None:
         """A pooler or a role setting between us and the server must not have changed them."""
@@ -244,7 +268,8 @@ class PostgresDatabase(Database):
             if not lost.done():
                 lost.set_result(None)
 
-        connection = await connect(self.login, self._config.seconds("database.connect_timeout"))
+        seconds = self._config.seconds("database.connect_timeout")
+        connection = await connect_anywhere(self.login, seconds)
         try:
             connection.add_termination_listener(ended)
             await connection.add_listener(channel, lambda *args: heard(args[3]))

@@ -17,14 +17,15 @@ from typing import Any
 import asyncpg
 
 from surehook.config import Config
-from surehook.errors import AnswerIsNo, SurehookError
+from surehook.errors import AnswerIsNo, ConfigError, SurehookError
 from surehook.roles import ROLES, Role
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import Login, Place, login
-from surehook.store.postgres import rights
-from surehook.store.postgres.database import PostgresDatabase, connect
-from surehook.store.postgres.migrate import read_state, refuse_old_server
-from surehook.store.rights import Right, difference, expected
+from surehook.store.postgres import location, rights
+from surehook.store.postgres.database import PostgresDatabase, connect, connect_anywhere
+from surehook.store.postgres.migrate import damage, read_state, refuse_old_server
+from surehook.store.rights import Right, expected
+from surehook.store.shape import listed
 
 Connection = Any  # asyncpg ships no types
 
@@ -37,16 +38,20 @@ _UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off
 async def examine(config: Config, place: Place) -> list[Finding]:
     """Everything that can be found out; stops early where the rest would make no sense."""
     timeout = config.seconds("database.connect_timeout")
-    connection = await connect(Login("doctor", place.url), timeout)
+    connection = await connect_anywhere(Login("doctor", place.url), timeout)
     try:
         version = _version(connection)
         if version.level is Level.WRONG:
             return [version]
+        where = await _location(connection, place.url)
+        if where is not None:
+            return [version, where]
         findings = [version, *[one async for one in _server(config, connection)]]
         schema = await _schema(connection)
         findings.append(schema)
         if schema.level is Level.WRONG:
             return findings
+        findings.append(await _parts(connection))
         findings.append(await _skip_locked(connection, place, timeout))
         findings += await _components(config, place)
         return findings
@@ -64,6 +69,18 @@ def _version(connection: Connection) -> Finding:
         return Finding("version", Level.WRONG, error.message, error.advice)
     version = connection.get_server_version()
     return Finding("version", Level.GOOD, f"PostgreSQL {version.major}.{version.micro}")
+
+
+async def _location(connection: Connection, url: str) -> Finding | None:
+    """Whether there is one installation, and where; looks at its schema from here on."""
+    try:
+        found = await location.schemas(connection)
+        if len(found) > 1:
+            raise location.several(found)
+        await location.enter(connection, url)
+    except (AnswerIsNo, ConfigError) as error:
+        return Finding("location", Level.WRONG, error.message, error.advice)
+    return None
 
 
 async def _server(config: Config, connection: Connection) -> AsyncIterator[Finding]:
@@ -125,6 +142,22 @@ async def _schema(connection: Connection) -> Finding:
     except AnswerIsNo as error:
         return Finding("schema", Level.WRONG, error.message, error.advice)
     return Finding("schema", Level.GOOD, f"up to date, {state.buckets or 1} bucket(s)")
+
+
+async def _parts(connection: Connection) -> Finding:
+    """Whether tables, indexes, functions and triggers are what the migrations made."""
+    wrong = await damage(connection, await read_state(connection))
+    if wrong:
+        return Finding("parts", Level.WRONG, f"{listed(wrong)}.", "Run `surehook migrate`.")
+    if wrong is None:
+        return Finding(
+            "parts",
+            Level.NOTE,
+            "Indexes and triggers were not compared with the migrations: this login may not "
+            "create a schema, in which they would be made once more and undone.",
+            "Run doctor as the owner of the database.",
+        )
+    return Finding("parts", Level.GOOD, "tables, indexes and triggers are as migrated")
 
 
 async def _skip_locked(connection: Connection, place: Place, timeout: float) -> Finding:
@@ -208,7 +241,7 @@ async def _look_around(session: Any) -> tuple[str, dict[str, str], set[Right]]:
 
 
 def _judge(role: Role, _user: str, found: set[Right]) -> str:
-    return difference(role, found)
+    return rights.difference_of(role, found)
 
 
 def _judge_main_login(_role: Role, _user: str, found: set[Right]) -> str:

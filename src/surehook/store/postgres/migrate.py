@@ -1,6 +1,7 @@
 """Brings a PostgreSQL database to this program's schema: numbered, forward only, repeatable.
 
-Reads   the migration and generated files of the package, schema_migrations, schema_settings
+Reads   the migration and generated files of the package, schema_migrations, schema_settings, the
+        catalogue: what was changed or lost since is put back (shape.py)
 Writes  schema, roles, grants, schema_migrations, schema_settings      (as the main login)
 
 Any number of processes may migrate at once: each step is one transaction that first inserts its
@@ -14,17 +15,19 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
-from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
+from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
-from surehook.store.migrations import Applied, Migration, State, generated_sql
-from surehook.store.postgres import rights
-from surehook.store.postgres.scram import verifier
+from surehook.store.migrations import Applied, Migration, State, generated_sql, migrations
+from surehook.store.postgres import rights, shape
+from surehook.store.postgres.scram import is_of, verifier
+from surehook.store.shape import Fault
 
 Connection = Any  # asyncpg ships no types
 Result = TypeVar("Result")
@@ -55,15 +58,24 @@ generated = partial(generated_sql, DIALECT)
 # ── What is there ─────────────────────────────────────────────────────────────────────────────
 
 
-async def read_state(connection: Connection) -> State:
+@dataclass(frozen=True, slots=True)
+class PostgresState(State):
+    """What a database says about its own schema, and which one that is."""
+
+    schema: str
+
+
+async def read_state(connection: Connection) -> PostgresState:
     """Read-only, for any role; an empty database has an empty state."""
+    schema = await connection.fetchval("SELECT quote_ident(current_schema())") or ""
     if await connection.fetchval("SELECT to_regclass('schema_settings')") is None:
-        return State(DIALECT, {}, {})
+        return PostgresState(DIALECT, {}, {}, schema)
     rows = await connection.fetch(
         "SELECT version, name, checksum, oldest_program FROM schema_migrations ORDER BY version"
     )
     settings = await connection.fetch("SELECT name, value FROM schema_settings")
-    return State(DIALECT, {row[0]: Applied(*row) for row in rows}, dict(map(tuple, settings)))
+    applied = {row[0]: Applied(*row) for row in rows}
+    return PostgresState(DIALECT, applied, dict(map(tuple, settings)), schema)
 
 
 # ── Migrating ─────────────────────────────────────────────────────────────────────────────────
@@ -97,6 +109,8 @@ async def migrate(
     if (await read_state(connection)).pending:
         return  # stopped on the way, on request
     await _apply_generated(connection, "guard", report)
+    if state.applied:
+        await _repair(connection, count, report)
     if role_secret is not None:
         await _patiently(lambda: _make_logins(connection, role_secret, report), report)
     elif grants:
@@ -104,7 +118,35 @@ async def migrate(
     if role_secret is not None or grants:
         # A restored dump brings the mark that they are applied, not always the grants themselves.
         wrong = bool(await rights.differences(connection))
+        if wrong:
+            await _patiently(lambda: connection.execute(rights.FOR_ALL), report)
         await _apply_generated(connection, "grants", report, again=wrong)
+
+
+async def damage(connection: Connection, state: State) -> list[Fault] | None:
+    """What was lost or changed since migrating; None if this login may not find out."""
+    return await _compared(connection, state.buckets or 1, lambda _: None)
+
+
+async def _compared(connection: Connection, buckets: int, report: Report) -> list[Fault] | None:
+    make = partial(_make, connection, buckets)
+    compare = partial(shape.compare, connection, make, LOCK_WAIT_SECONDS)
+    return await _patiently(compare, report)
+
+
+async def _make(connection: Connection, buckets: int) -> None:
+    """All that migrating an empty database runs."""
+    texts = [_LEDGER, generated("enums"), *(m.rendered(buckets) for m in migrations(DIALECT))]
+    for text in [*texts, generated("guard")]:
+        await connection.execute(text)
+
+
+async def _repair(connection: Connection, buckets: int, report: Report) -> None:
+    wrong = await _compared(connection, buckets, report) or []
+    shape.refuse_if_lost(wrong)
+    for fault in wrong:
+        await _patiently(partial(shape.repair, connection, fault, LOCK_WAIT_SECONDS), report)
+        report(f"repaired: {fault}")
 
 
 def refuse_old_server(connection: Connection) -> None:
@@ -194,9 +236,10 @@ async def _make_logins(connection: Connection, role_secret: str, report: Report)
     secret is refused instead of locking the first one out.
     """
     mark = f"surehook {secret_fingerprint(role_secret)}"
+    names = [role.name for role in ROLES]
     rows = await connection.fetch(
         "SELECT rolname, shobj_description(oid, 'pg_authid') FROM pg_roles WHERE rolname = ANY($1)",
-        [role.name for role in ROLES],
+        names,
     )
     existing = dict(map(tuple, rows))
     for name, comment in existing.items():
@@ -205,7 +248,8 @@ async def _make_logins(connection: Connection, role_secret: str, report: Report)
                 f"The role {name} on this server was made with another role secret.",
                 "Databases on one server share these roles: use the same SUREHOOK_ROLE_SECRET.",
             )
-    missing = [role for role in ROLES if existing.get(role.name) != mark]
+    shut = await _shut_out(connection, role_secret, names)
+    missing = [role for role in ROLES if existing.get(role.name) != mark or role.name in shut]
     if not missing:
         return
     async with connection.transaction():
@@ -214,9 +258,33 @@ async def _make_logins(connection: Connection, role_secret: str, report: Report)
                 await connection.execute(f"CREATE ROLE {role.name}")
             # Only a verifier travels: the password itself is never in a statement or a log.
             secret = verifier(derived_password(role_secret, role.name))
-            await connection.execute(f"ALTER ROLE {role.name} LOGIN PASSWORD '{secret}'")
+            await connection.execute(
+                f"ALTER ROLE {role.name} LOGIN PASSWORD '{secret}' "
+                "VALID UNTIL 'infinity' CONNECTION LIMIT -1"
+            )
             await connection.execute(f"COMMENT ON ROLE {role.name} IS '{mark}'")
-    report("created the components' roles")
+    if all(role.name in existing for role in missing):
+        report(f"let the roles {', '.join(role.name for role in missing)} log in again")
+    else:
+        report("created the components' roles")
+
+
+async def _shut_out(connection: Connection, role_secret: str, names: list[str]) -> set[str]:
+    """The roles that cannot log in with their derived password, as far as this login may see."""
+    shut = await connection.fetch(
+        "SELECT rolname FROM pg_roles WHERE rolname = ANY($1) AND (NOT rolcanlogin "
+        "OR rolconnlimit <> -1 OR rolvaliduntil < 'infinity')",
+        names,
+    )
+    found = {row[0] for row in shut}
+    if await connection.fetchval("SELECT has_table_privilege('pg_authid', 'SELECT')"):
+        rows = await connection.fetch(
+            "SELECT rolname, rolpassword FROM pg_authid WHERE rolname = ANY($1)", names
+        )
+        found |= {
+            name for name, kept in rows if not is_of(derived_password(role_secret, name), kept)
+        }
+    return found
 
 
 async def _require_roles(connection: Connection) -> None:
@@ -265,7 +333,10 @@ async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> R
 
 def as_sql(state: State, buckets: int, with_roles: bool) -> str:
     """Everything that `migrate` would run, for an administrator to read and run."""
-    parts = ["BEGIN;", _LEDGER.strip(), generated("enums")]
+    if not isinstance(state, PostgresState):
+        raise Bug("this state does not say which schema it is of")
+    where = f"SET LOCAL search_path = {state.schema}, pg_temp;"
+    parts = ["BEGIN;", where, _LEDGER.strip(), generated("enums")]
     for m in state.pending:
         parts.append(f"-- ── {m.version:04} {m.name} ──\n{m.rendered(buckets)}")
         parts.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from surehook.roles import ROLES, TABLES
+from surehook.roles import ROLES, TABLES, Role
 from surehook.store.rights import Right, difference
 
 Connection = Any  # asyncpg ships no types
@@ -12,7 +12,7 @@ Connection = Any  # asyncpg ships no types
 _RIGHTS = """
 WITH ours AS (
     SELECT c.oid, c.relname FROM pg_class c
-    WHERE c.relname = ANY ($2) AND c.relnamespace = current_schema()::regnamespace
+    WHERE c.relname = ANY ($2) AND c.relnamespace = quote_ident(current_schema())::regnamespace
 ), logins AS (
     SELECT oid, rolname FROM pg_roles WHERE rolname = ANY ($1)
 )
@@ -25,19 +25,43 @@ SELECT rolname, verb, relname, '*'
 FROM logins CROSS JOIN ours
 CROSS JOIN unnest(ARRAY['DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES']) AS verb
 WHERE has_table_privilege(logins.oid, ours.oid, verb)
+UNION ALL
+SELECT rolname, 'USAGE', 'the schema', '*'
+FROM logins WHERE has_schema_privilege(logins.oid, current_schema(), 'USAGE')
+UNION ALL
+SELECT rolname, 'EXECUTE', proname, '*'
+FROM logins CROSS JOIN pg_proc
+WHERE proname = ANY ($3) AND pronamespace = quote_ident(current_schema())::regnamespace
+    AND has_function_privilege(logins.oid, pg_proc.oid, 'EXECUTE')
 """
+# What every role needs beside the rights of roles.py: the way to the tables, and the functions that
+# stand in their defaults.
+_FUNCTIONS = ("surehook_now", "surehook_bucket")
+FOR_ALL = "GRANT EXECUTE ON FUNCTION surehook_now(), surehook_bucket(bigint) TO PUBLIC"
+_NEEDED: set[Right] = {
+    ("USAGE", "the schema", "*"),
+    *(("EXECUTE", name, "*") for name in _FUNCTIONS),
+}
 
 
 async def actual(connection: Connection, users: list[str]) -> dict[str, set[Right]]:
     """What each of these users may do with our tables."""
     found: dict[str, set[Right]] = {user: set() for user in users}
-    for user, *right in await connection.fetch(_RIGHTS, users, list(TABLES)):
+    for user, *right in await connection.fetch(_RIGHTS, users, list(TABLES), list(_FUNCTIONS)):
         found[user].add((right[0], right[1], right[2]))
     return found
+
+
+def difference_of(role: Role, found: set[Right]) -> str:
+    """In words; empty if it is exactly right."""
+    lacks = [f"{verb} {what}" for verb, what, _ in sorted(_NEEDED - found)]
+    words = [f"lacks {', '.join(lacks)}"] if lacks else []
+    words += [told] if (told := difference(role, found - _NEEDED)) else []
+    return " and ".join(words)
 
 
 async def differences(connection: Connection) -> list[str]:
     """One line per role whose rights are not exactly those of roles.py."""
     found = await actual(connection, [role.name for role in ROLES])
-    compared = {role.name: difference(role, found[role.name]) for role in ROLES}
+    compared = {role.name: difference_of(role, found[role.name]) for role in ROLES}
     return [f"{name} {words}" for name, words in compared.items() if words]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
-from base64 import b64encode
+from base64 import b64decode, b64encode
 
 ITERATIONS = 4096
 
@@ -24,3 +25,11 @@ def verifier(password: str, salt: bytes | None = None) -> str:
         f"SCRAM-SHA-256${ITERATIONS}:{b64encode(salt).decode()}"
         f"${b64encode(stored).decode()}:{b64encode(server).decode()}"
     )
+
+
+def is_of(password: str, kept: str | None) -> bool:
+    """Whether what PostgreSQL keeps is a verifier of ours for this password."""
+    found = re.fullmatch(rf"SCRAM-SHA-256\${ITERATIONS}:([A-Za-z0-9+/=]+)\$.*", kept or "")
+    if kept is None or found is None:
+        return False
+    return hmac.compare_digest(verifier(password, b64decode(found[1])), kept)

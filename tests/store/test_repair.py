@@ -1,0 +1,220 @@
+"""What was lost or changed since migrating: doctor finds it, migrate puts it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import Configure, dialects
+from support.connections import engine_connection
+from support.servers import Server, connected, private_server
+from surehook.doctor import examine
+from surehook.errors import AnswerIsNo
+from surehook.roles import ROLES
+from surehook.store import engine_of
+from surehook.store.findings import Level
+from surehook.store.logins import Place
+
+UNSAFE = {"database.allow_unsafe": True}
+# Each is a way to damage a database behind surehook's back, and what doctor must name.
+BOTH = {
+    "an index": ("DROP INDEX {idx_event_created}", "idx_event_created"),
+    "a grant": ("REVOKE INSERT (payload) ON events FROM {outbox_writer}", "INSERT events.payload"),
+    "a grant too many": ("GRANT DELETE ON events TO {router_worker}", "may also DELETE events"),
+}
+POSTGRES = {
+    "a changed index": (
+        "DROP INDEX idx_job_open; CREATE INDEX idx_job_open ON webhook_delivery_jobs (id)",
+        "idx_job_open on webhook_delivery_jobs was changed",
+    ),
+    "a unique key": (
+        "ALTER TABLE webhook_delivery_jobs DROP CONSTRAINT uniq_job_saga_attempt",
+        "uniq_job_saga_attempt on webhook_delivery_jobs is missing",
+    ),
+    "a check": (
+        "ALTER TABLE subscriptions DROP CONSTRAINT subscriptions_callback_url_check",
+        "subscriptions_callback_url_check",
+    ),
+    "a disabled trigger": ("ALTER TABLE events DISABLE TRIGGER ALL", "append_only on events"),
+    "a trigger's condition": (
+        "CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_sagas "
+        "FOR EACH ROW WHEN (false) EXECUTE FUNCTION surehook_refuse_move('x')",
+        "guard_moves on webhook_delivery_sagas was changed",
+    ),
+    "a function's body": (
+        "CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql "
+        "AS 'BEGIN RETURN NEW; END'",
+        "function surehook_refuse_change() was changed",
+    ),
+    "the way into the schema": (
+        "DO $$ BEGIN EXECUTE format('REVOKE USAGE ON SCHEMA %I FROM router_worker, PUBLIC', "
+        "current_schema()); END $$",
+        "USAGE the schema",
+    ),
+    "the right to call": (
+        "REVOKE EXECUTE ON FUNCTION surehook_bucket(bigint) FROM PUBLIC",
+        "lacks EXECUTE surehook_bucket",
+    ),
+}
+MYSQL = {
+    "a changed key": (
+        "ALTER TABLE webhook_delivery_jobs DROP KEY idx_job_open, ADD KEY idx_job_open (id)",
+        "idx_job_open on webhook_delivery_jobs was changed",
+    ),
+    "a unique key": (
+        "ALTER TABLE webhook_delivery_jobs DROP KEY uniq_job_saga_attempt",
+        "uniq_job_saga_attempt on webhook_delivery_jobs is missing",
+    ),
+    "a foreign key": (
+        "ALTER TABLE subscription_secrets DROP FOREIGN KEY fk_secret_subscription",
+        "fk_secret_subscription on subscription_secrets is missing",
+    ),
+    "a trigger's body": (
+        "DROP TRIGGER guard_saga_moves; CREATE TRIGGER guard_saga_moves BEFORE UPDATE "
+        "ON webhook_delivery_sagas FOR EACH ROW SET NEW.updated_at = NEW.updated_at",
+        "guard_saga_moves on webhook_delivery_sagas was changed",
+    ),
+    "a function's body": (
+        "DROP FUNCTION surehook_bucket; CREATE FUNCTION surehook_bucket(hash BIGINT) "
+        "RETURNS SMALLINT DETERMINISTIC NO SQL SQL SECURITY INVOKER RETURN 0 * hash",
+        "function surehook_bucket was changed",
+    ),
+    "the right to call": (
+        "REVOKE EXECUTE ON FUNCTION surehook_bucket FROM {outbox_writer}",
+        "lacks EXECUTE surehook_bucket",
+    ),
+    "a converted table": ("ALTER TABLE api_keys ENGINE = MyISAM", "api_keys (MyISAM"),
+}
+
+
+async def damage(owner: Any, statements: str) -> None:
+    """In the engine's own words, with {role} and {index} as it names them."""
+    on_mysql = dialects.speaks_mysql(owner)
+    names = {
+        role.name: f"'{role.name}'@'localhost', '{role.name}'@'%'" if on_mysql else role.name
+        for role in ROLES
+    }
+    index = "idx_event_created"
+    names[index] = f"{index} ON events" if on_mysql else index
+    text = statements.format(**names) if "{" in statements else statements
+    if on_mysql:
+        for statement in text.split("; "):
+            await owner.native(statement)
+    else:
+        await owner.execute(text)
+
+
+async def migrate(place: Place) -> list[str]:
+    said: list[str] = []
+    async with engine_connection(place.url) as connection:
+        await engine_of(place.url).migrate(
+            connection, role_secret=place.role_secret, report=said.append
+        )
+    return said
+
+
+async def complaints(configure: Configure, place: Place) -> list[str]:
+    found = await examine(configure(UNSAFE), place)
+    return [one.says for one in found if one.level is Level.WRONG]
+
+
+async def found_and_repaired(
+    owner: Any, configure: Configure, place: Place, statements: str, named: str
+) -> None:
+    await damage(owner, statements)
+    said = await complaints(configure, place)
+    assert any(named in one for one in said), said
+    assert await migrate(place) != []
+    assert await complaints(configure, place) == []
+    assert await migrate(place) == []
+
+
+@pytest.mark.parametrize("what", BOTH)
+async def test_what_is_lost_is_found_by_doctor_and_put_back_by_migrate(
+    what: str, owner: Any, configure: Configure, place: Place
+) -> None:
+    await found_and_repaired(owner, configure, place, *BOTH[what])
+
+
+@pytest.mark.only_on("postgres", reason="in its own words")
+@pytest.mark.parametrize("what", POSTGRES)
+async def test_on_postgresql_every_kind_of_damage_is_found_and_repaired(
+    what: str, owner: Any, configure: Configure, place: Place
+) -> None:
+    await found_and_repaired(owner, configure, place, *POSTGRES[what])
+
+
+@pytest.mark.only_on("mysql", reason="in its own words")
+@pytest.mark.parametrize("what", MYSQL)
+async def test_on_mysql_every_kind_of_damage_is_found_and_repaired(
+    what: str, owner: Any, configure: Configure, place: Place
+) -> None:
+    await found_and_repaired(owner, configure, place, *MYSQL[what])
+
+
+async def faults(place: Place) -> list[str]:
+    """What doctor's line about the schema's parts is made of."""
+    if place.url.startswith("mysql"):
+        from surehook.store.mysql import migrate as mysql
+
+        async with engine_connection(place.url) as connection:
+            return [
+                str(one)
+                for one in await mysql.damage(connection, await mysql.read_state(connection))
+            ]
+    from surehook.store.postgres import migrate as postgres
+
+    async with engine_connection(place.url) as connection:
+        state = await postgres.read_state(connection)
+        return [str(one) for one in await postgres.damage(connection, state) or []]
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_every_trigger_that_is_dropped_comes_back(
+    buckets: int, owner: Any, place: Place
+) -> None:
+    triggers = await dialects.triggers(owner)
+    assert len(triggers) >= 5
+    for drop in triggers.values():
+        await damage(owner, drop)
+    missing = await faults(place)
+    assert len(missing) == len(triggers) and all("is missing" in one for one in missing)
+    await migrate(place)
+    assert await faults(place) == []
+    assert await dialects.triggers(owner) == triggers
+
+
+async def test_a_role_that_is_shut_out_gets_in_again(server: Server, configure: Configure) -> None:
+    """On a server of its own: everybody's roles are the server's."""
+    with private_server(server.kind) as private:
+        place = Place(private.url, private.role_secret)
+        await migrate(place)
+        assert await complaints(configure, place) == []
+        async with connected(private.url) as owner:
+            await damage(owner, dialects.shut_out(owner, "lease_cleaner"))
+        assert any("does not let us in" in one for one in await complaints(configure, place))
+        assert await migrate(place) != []
+        assert await complaints(configure, place) == []
+        assert await migrate(place) == []
+
+
+async def test_rows_that_a_lost_key_forbids_are_named_in_one_line(
+    owner: Any, place: Place, on_mysql: bool
+) -> None:
+    await damage(owner, (MYSQL if on_mysql else POSTGRES)["a unique key"][0])
+    for _ in range(2):
+        await owner.execute(
+            "INSERT INTO webhook_delivery_jobs (saga_id, event_id, subscription_id, attempt_at) "
+            "VALUES (1, 1, 1, '2026-01-01 00:00:00')"
+        )
+    with pytest.raises(AnswerIsNo, match=r"uniq_job_saga_attempt .*cannot be put back") as refused:
+        await migrate(place)
+    assert "Correct the rows" in refused.value.advice
+
+
+async def test_a_table_that_is_gone_is_left_to_a_backup(owner: Any, place: Place) -> None:
+    await owner.execute("DROP TABLE dead_letter_cursor")
+    with pytest.raises(AnswerIsNo, match="table dead_letter_cursor is missing") as refused:
+        await migrate(place)
+    assert "Restore a backup" in refused.value.advice
