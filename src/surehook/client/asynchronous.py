@@ -24,7 +24,7 @@ from surehook.client.errors import ClientError
 from surehook.client.results import DeliveryWithAttempts, Page
 from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
 from surehook.client.tries import Retry
-from surehook.client.wire import Answer, Broken, Parser
+from surehook.client.wire import Answer, Broken, Parser, is_silent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -217,8 +217,7 @@ class _Connections:
         now = asyncio.get_running_loop().time()
         while self._idle:
             (reader, writer), since = self._idle.pop()
-            fresh = now - since < IDLE_SECONDS_MAX
-            if fresh and not reader.at_eof() and not writer.transport.is_closing():
+            if now - since < IDLE_SECONDS_MAX and _is_silent(reader, writer):
                 return reader, writer
             writer.transport.abort()
         return None
@@ -230,6 +229,15 @@ class _Connections:
                 return await asyncio.open_connection(origin.host, origin.port, ssl=tls)
         except OSError as error:  # TimeoutError too
             raise self._settings.failure(error) from error
+
+
+def _is_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Neither the loop nor the socket has anything that the server said unasked: it would be taken
+    for the answer to the next request."""
+    if reader.at_eof() or writer.transport.is_closing():
+        return False
+    read_ahead: bytearray = vars(reader)["_buffer"]  # there is no other way to ask
+    return not read_ahead and is_silent(writer.get_extra_info("socket").fileno())
 
 
 async def _exchange(

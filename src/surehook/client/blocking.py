@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import select
 import socket
 import threading
 import time
@@ -27,7 +26,7 @@ from surehook.client.errors import ClientError
 from surehook.client.results import DeliveryWithAttempts, Page
 from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
 from surehook.client.tries import Retry
-from surehook.client.wire import Answer, Broken, Parser
+from surehook.client.wire import Answer, Broken, Parser, is_silent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,7 +218,7 @@ class _Connections:
                 if not self._idle:
                     return None
                 connection, since = self._idle.pop()  # the one used last is the most alive
-            if time.monotonic() - since < IDLE_SECONDS_MAX and _is_silent(connection):
+            if time.monotonic() - since < IDLE_SECONDS_MAX and is_silent(connection.fileno()):
                 return connection
             connection.close()
 
@@ -245,13 +244,6 @@ class _Connections:
             if connection is not None:
                 connection.close()
             raise self._settings.failure(error) from error
-
-
-def _is_silent(connection: socket.socket) -> bool:
-    """Nothing to read: the server has neither closed the connection nor said what it should not."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return not poll.poll(0)
 
 
 def _left(deadline: float) -> float:

@@ -8,6 +8,7 @@ the parsing; limits bound what a wrong or hostile server can make us hold.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -102,6 +103,13 @@ class Answer(msgspec.Struct, frozen=True):
             return None
 
 
+def is_silent(descriptor: int) -> bool:
+    """Nothing to read: the server has neither closed the connection nor said what it should not."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return not poll.poll(0)
+
+
 class Parser:
     """Fed with what arrives; `answer` is there once it is complete."""
 
@@ -153,5 +161,6 @@ class Parser:
         if status < 200:  # 100 Continue and the like: the answer is yet to come
             self._headers, self._in_head = {}, True
             return
-        keep_alive = self._parser.should_keep_alive()
+        # A connection that has carried a failure may yet carry a second answer to the same request.
+        keep_alive = self._parser.should_keep_alive() and status < 300
         self.answer = Answer(status, self._headers, bytes(self._body), keep_alive)
