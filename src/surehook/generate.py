@@ -86,6 +86,8 @@ def postgres_guard() -> str:
         "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
         f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
     )
+    active = _quoted(states.JOB_ACTIVE)
+    living = _quoted(status for status in states.SagaStatus if status not in states.SAGA_TERMINAL)
     return f"""-- {NOTE.format(source="states.py")}
 
 CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -110,11 +112,48 @@ $$;
 
 {_postgres_guard("webhook_delivery_jobs", states.JOB_MOVES, _postgres_identity(JOB_IDENTITY))}
 
+-- A job is for the attempt that its saga has open, and for no other. One look at all the rows of a
+-- statement: a trigger per row costs several times as much. Which saga it is, is asked by its key
+-- alone; the rest cannot become a condition of another index behind an outer join.
+CREATE OR REPLACE FUNCTION surehook_refuse_job() RETURNS trigger LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
+DECLARE
+    wrong bigint;
+BEGIN
+    SELECT j.saga_id INTO wrong
+    FROM new_jobs j
+    LEFT JOIN webhook_delivery_sagas s ON s.id = j.saga_id AND s.bucket = j.bucket
+    WHERE j.status IN ({active})
+      AND (s.status IN ({living})
+           AND s.next_attempt_at = j.attempt_at AND s.event_id = j.event_id
+           AND s.subscription_id = j.subscription_id) IS NOT TRUE
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SH003',
+            MESSAGE = format('a job for saga %s is refused: it is not for an open attempt of it',
+                             wrong),
+            HINT = 'it has the attempt, event and subscription of a saga that is not finished';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
 -- Statement triggers see TRUNCATE too, but each partition needs its own.
 DO $$
 DECLARE
+    jobs regclass;
     append_only regclass;
 BEGIN
+    FOR jobs IN
+        SELECT 'webhook_delivery_jobs'::regclass
+        UNION ALL
+        SELECT inhrelid FROM pg_inherits WHERE inhparent = 'webhook_delivery_jobs'::regclass
+    LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER guard_new AFTER INSERT ON %s '
+            'REFERENCING NEW TABLE AS new_jobs '
+            'FOR EACH STATEMENT EXECUTE FUNCTION surehook_refuse_job()', jobs);
+    END LOOP;
     FOR append_only IN
         SELECT oid FROM pg_class
         WHERE oid IN ('events'::regclass, 'dead_letters'::regclass,
@@ -215,6 +254,26 @@ def _mysql_moves(statuses: type[StrEnum], moves: Iterable[states.Move[states.S]]
     return f"(({_move_bits(statuses, moves)} >> ({number})) & 1) IS NOT TRUE"
 
 
+def _mysql_new_jobs() -> str:
+    """A job is for the attempt that its saga has open, and for no other."""
+    active = _quoted(states.JOB_ACTIVE)
+    living = _quoted(status for status in states.SagaStatus if status not in states.SAGA_TERMINAL)
+    return (
+        "CREATE OR REPLACE TRIGGER guard_new_jobs BEFORE INSERT ON webhook_delivery_jobs "
+        "FOR EACH ROW\n"
+        f"IF NEW.status IN ({active}) AND NOT EXISTS (\n"
+        "    SELECT 1 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)\n"
+        "    WHERE s.id = NEW.saga_id AND s.bucket = NEW.bucket\n"
+        f"      AND s.status IN ({living})\n"
+        "      AND s.next_attempt_at = NEW.attempt_at AND s.event_id = NEW.event_id\n"
+        "      AND s.subscription_id = NEW.subscription_id)\nTHEN\n"
+        "    SET @surehook_refused = CONCAT('a job for saga ', NEW.saga_id,\n"
+        "        ' is refused: it is not for an open attempt of it');\n"
+        "    SIGNAL SQLSTATE 'SH003' SET MESSAGE_TEXT = @surehook_refused;\n"
+        "END IF//"
+    )
+
+
 def _mysql_append_only(table: str, verb: str) -> str:
     return (
         f"CREATE OR REPLACE TRIGGER {table}_refuse_{verb.lower()} "
@@ -291,6 +350,7 @@ def mysql_guard() -> str:
             _mysql_moves(states.JobStatus, states.JOB_MOVES),
             JOB_IDENTITY,
         ),
+        _mysql_new_jobs(),
         *(
             _mysql_append_only(table, verb)
             for table in ("events", "dead_letters", "subscription_eligibility")
@@ -350,7 +410,9 @@ def states_page() -> str:
     return (
         f"<!-- {NOTE.format(source='states.py')} -->\n# States and moves\n\n"
         "Every other change is refused by a trigger, for the owner of the tables too. A terminal "
-        "row never changes again in any column.\n\n"
+        "row never changes again in any column. A new job is refused unless it is for the attempt "
+        "that its saga has open (`next_attempt_at`), and a unique index over active jobs keeps "
+        "them to one per saga.\n\n"
         + _machine("Saga: one delivery", states.SAGA_MOVES, states.SAGA_TERMINAL)
         + "\n"
         + _machine("Job: one attempt", states.JOB_MOVES, states.JOB_TERMINAL)

@@ -88,6 +88,7 @@ async def stray_saga_of_another_tenant(owner: Any) -> None:
 
 
 async def two_active_jobs(owner: Any) -> None:
+    await dialects.drop_index(owner, "webhook_delivery_jobs", "idx_job_open")
     saga_id = await a_saga(owner, status=SagaStatus.IN_PROGRESS)
     await owner.execute(
         "INSERT INTO webhook_delivery_jobs (saga_id, event_id, subscription_id, attempt_at) "

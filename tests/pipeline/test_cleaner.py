@@ -10,7 +10,7 @@ import pytest
 from support import Configure, OpenStore, servers
 from support.clock import Clock
 from support.pipeline import facts, running
-from support.rows import a_job, a_saga
+from support.rows import a_job, a_saga, a_subscription, many_sagas
 from support.waiting import until_row
 from surehook.pipeline import cleaner as cleaner_module
 from surehook.pipeline.cleaner import POLL_MAX_SECONDS, Cleaner
@@ -128,10 +128,11 @@ async def test_cleaners_side_by_side_count_each_expiry_once(
 async def test_more_expired_leases_than_one_batch_are_all_reset(
     owner: Any, cleaner: Cleaner
 ) -> None:
+    await many_sagas(owner, await a_subscription(owner), 1200)
     await owner.execute(
         "INSERT INTO webhook_delivery_jobs (saga_id, event_id, subscription_id, attempt_at, "
-        "status, lease_until) SELECT g, g, 1, now(), 'Leased', now() - interval '1 minute' "
-        "FROM generate_series(1, 1200) AS g"
+        "status, lease_until) SELECT id, event_id, subscription_id, next_attempt_at, 'Leased', "
+        "now() - interval '1 minute' FROM webhook_delivery_sagas"
     )
     rests = [await cleaner.step() for _ in range(3)]
     assert rests[:2] == [0, 0] and rests[2] > 0

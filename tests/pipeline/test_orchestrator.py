@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import Configure, OpenStore, servers
+from support import Configure, OpenStore, dialects, servers
 from support.clock import Clock
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariants, running
 from support.rows import a_job, a_saga, a_subscription, an_event, many_sagas
@@ -211,6 +211,7 @@ async def test_bulk_apply_decides_what_states_decides_row_by_row(
     first = await owner.fetchval("SELECT coalesce(max(id), 0) + 1 FROM webhook_delivery_sagas")
     ids = range(first, first + len(cases))
     now = await clock.now()
+    await dialects.without_guards(owner)  # active jobs of finished sagas are among the cases
     await owner.executemany(
         "INSERT INTO webhook_delivery_sagas (id, event_id, subscription_id, status, "
         "attempt_count, final_error_code, next_attempt_at, updated_at) "
@@ -594,3 +595,37 @@ async def test_an_idle_orchestrator_sleeps_until_the_next_saga_is_due(
     )
     assert 0 < await each.step() <= 0.3
     await an_event(owner)
+
+
+async def test_a_saga_whose_earlier_job_is_still_active_waits_and_holds_up_no_other(
+    owner: Any, open_store: OpenStore
+) -> None:
+    """Only a hand brings that about; two active jobs are refused, and it must not become a saga in
+    progress without a job."""
+    subscription_id = await a_subscription(owner)
+    stuck, other = [await a_saga(owner, subscription_id=subscription_id) for _ in range(2)]
+    stray = await a_job(owner, saga_id=stuck)
+    await owner.execute(
+        "UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE id = $1", stuck
+    )
+    await owner.execute(
+        "UPDATE webhook_delivery_sagas SET status = 'PendingRetry', "
+        "next_attempt_at = next_attempt_at + interval '1 microsecond' WHERE id = $1",
+        stuck,
+    )
+    store = store_of(OrchestratorStore, await open_store("orchestrator"))
+
+    async def create() -> list[int]:
+        picked = await store.create_jobs(0, {subscription_id: 5}, 32, set())
+        if picked:
+            await store.start_sagas(0, picked)
+        return [int(saga.saga_id) for saga in picked]
+
+    assert await create() == [other]
+    assert await create() == []
+    await owner.execute(
+        "UPDATE webhook_delivery_jobs SET status = 'Completed' WHERE id = $1", stray
+    )
+    assert await create() == [stuck]
+    rows = await owner.fetch("SELECT status FROM webhook_delivery_sagas")
+    assert [row[0] for row in rows] == ["InProgress", "InProgress"]

@@ -24,6 +24,7 @@ from surehook.states import (
 
 REFUSED_MOVE = "SH001"
 REFUSED_CHANGE = "SH002"
+REFUSED_JOB = "SH003"
 
 SAGA_PAIRS = {(move.source, move.target) for move in SAGA_MOVES}
 JOB_PAIRS = {(move.source, move.target) for move in JOB_MOVES}
@@ -231,6 +232,96 @@ async def test_a_partition_is_guarded_like_its_table(owner: Any, table: str, buc
     await a_saga(owner, status=SagaStatus.COMPLETED, bucket=2)
     change = dialects.of_partition(owner, "UPDATE", table, 2, "SET status = 'Pending'")
     assert await refusal(owner, change) == REFUSED_MOVE
+
+
+# ── New jobs ──────────────────────────────────────────────────────────────────────────────────
+
+NEW_JOB = (
+    "INSERT INTO webhook_delivery_jobs (saga_id, event_id, subscription_id, attempt_at, bucket) "
+    "SELECT {saga_id}, {event_id}, {subscription_id}, {attempt_at}, bucket "
+    "FROM webhook_delivery_sagas WHERE id = $1 AND bucket = $2"
+)
+
+
+def new_job(**other: str) -> str:
+    """The job for a saga's current attempt, but for what is said otherwise."""
+    usual = {
+        "saga_id": "id",
+        "event_id": "event_id",
+        "subscription_id": "subscription_id",
+        "attempt_at": "next_attempt_at",
+    }
+    return NEW_JOB.format(**{**usual, **other})
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_job_is_refused_to_a_finished_saga(
+    owner: Any, server: Server, database_url: str, buckets: int
+) -> None:
+    bucket = buckets - 1
+    later = new_job(attempt_at="next_attempt_at + interval '1 second'")
+    async with as_role(server, database_url, "saga_orchestrator") as orchestrator:
+        for status in SAGA_TERMINAL:
+            saga_id = await a_saga(owner, status=status, bucket=bucket)
+            for login, job in product(
+                (owner, orchestrator), (later, new_job(attempt_at="'2030-01-01'"))
+            ):
+                assert await refusal(login, job, saga_id, bucket) == REFUSED_JOB
+        saga_id = await a_saga(owner, bucket=bucket)
+        assert await refusal(orchestrator, new_job(), saga_id, bucket) is None
+
+
+async def test_a_job_is_for_its_saga_s_own_attempt_event_and_subscription(owner: Any) -> None:
+    saga_id = await a_saga(owner, status=SagaStatus.PENDING_RETRY)
+    for wrong in (
+        new_job(attempt_at="next_attempt_at + interval '1 second'"),
+        new_job(event_id="event_id + 1"),
+        new_job(subscription_id="subscription_id + 1"),
+        new_job(saga_id="id + 1"),
+    ):
+        assert await refusal(owner, wrong, saga_id, 0) == REFUSED_JOB, wrong
+    assert await refusal(owner, new_job(), saga_id, 0) is None
+
+
+async def test_one_wrong_job_among_many_refuses_the_statement(owner: Any) -> None:
+    for status in (SagaStatus.PENDING, SagaStatus.COMPLETED, SagaStatus.PENDING):
+        await a_saga(owner, status=status)
+    several = new_job(attempt_at="next_attempt_at + interval '1 second' * attempt_count")
+    everyone = several.replace("WHERE id = $1 AND bucket = $2", "WHERE id > $1 AND bucket = $2")
+    assert await refusal(owner, everyone, 0, 0) == REFUSED_JOB
+
+
+@pytest.mark.parametrize("buckets", [4])
+async def test_a_partition_refuses_a_job_like_its_table(owner: Any, buckets: int) -> None:
+    await a_saga(owner, status=SagaStatus.COMPLETED, bucket=2)
+    job = dialects.of_partition(
+        owner,
+        "INSERT INTO",
+        "webhook_delivery_jobs",
+        2,
+        "(id, saga_id, event_id, subscription_id, attempt_at, bucket) "
+        "SELECT -1, id, event_id, subscription_id, updated_at, bucket FROM webhook_delivery_sagas",
+    )
+    assert await refusal(owner, job) == REFUSED_JOB
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_a_saga_has_one_active_job_at_most_whatever_the_triggers_say(
+    owner: Any, server: Server, buckets: int
+) -> None:
+    bucket = buckets - 1
+    await dialects.without_guards(owner)
+    saga_id = await a_saga(owner, bucket=bucket)
+    second = new_job(attempt_at="next_attempt_at + interval '1 second'")
+    for status, expected in (
+        (JobStatus.PENDING, dialects.TAKEN[server.engine]),
+        (JobStatus.LEASED, dialects.TAKEN[server.engine]),
+        (JobStatus.COMPLETED, None),
+        (JobStatus.FAILED, None),
+    ):
+        await owner.execute("DELETE FROM webhook_delivery_jobs")
+        await a_job(owner, saga_id=saga_id, status=status, bucket=bucket)
+        assert await refusal(owner, second, saga_id, bucket) == expected, status
 
 
 # ── Append-only tables ────────────────────────────────────────────────────────────────────────

@@ -26,6 +26,7 @@ from surehook.store.logins import derived_password
 # For pytest.raises: what either driver raises.
 Error = (asyncpg.PostgresError, mysql_connection.Refusal)
 NotAllowed = (asyncpg.InsufficientPrivilegeError, mysql_connection.NotAllowed)
+TAKEN = {"postgres": "23505", "mysql": "23000"}  # the code of a key that is there already
 CheckViolation = (asyncpg.CheckViolationError, mysql_connection.CheckViolation)
 
 
@@ -123,6 +124,10 @@ async def number_from(owner: Any, table: str, first: int) -> None:
         await owner.native(f"ALTER TABLE {table} AUTO_INCREMENT = {first}")
     else:
         await owner.execute(f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {first}")
+
+
+async def drop_index(owner: Any, table: str, name: str) -> None:
+    await owner.execute(f"DROP INDEX {name}" + (f" ON {table}" if speaks_mysql(owner) else ""))
 
 
 # The column that says how far the router has read, and what else to reset when it is changed.

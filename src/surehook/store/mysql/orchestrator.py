@@ -16,6 +16,7 @@ from itertools import chain, zip_longest
 from surehook.records import AppliedResult, JobId, PickedSaga, WaitingSubscription
 from surehook.retry import Policy
 from surehook.states import (
+    JOB_ACTIVE,
     SAGA_WAITING,
     Attempt,
     Change,
@@ -77,7 +78,14 @@ class MysqlOrchestratorStore(OrchestratorStore):
                 "jobs_there", bucket=bucket, saga_ids=[saga.saga_id for saga in due]
             )
             known = {(row[0], row[1]) for row in there}
-            missing = [saga for saga in due if (saga.saga_id, saga.attempt_at) not in known]
+            # A job of another attempt that is still active: no protocol leads there, but a hand
+            # may. It would refuse the whole statement; its saga waits for it to end.
+            busy = {row[0] for row in there if row[2] in JOB_ACTIVE}
+            missing = [
+                saga
+                for saga in due
+                if (saga.saga_id, saga.attempt_at) not in known and saga.saga_id not in busy
+            ]
             created = await _insert_jobs(session, bucket, missing)
             await _spend(session, rooms, created)
             return created + [saga for saga in due if (saga.saga_id, saga.attempt_at) in known]

@@ -83,7 +83,8 @@ FOR UPDATE OF o SKIP LOCKED;
 -- was refilled in the future was refilled long ago (a minute is more than orchestrators differ by).
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
 -- a saga comes back without a job_id (and then so does every other one, a second time: telling them
--- apart here would cost more) and is started all the same.
+-- apart here would cost more) and is started all the same. One whose job of another attempt is
+-- still active gets none, and waits for that to end: no protocol leads there, but a hand may.
 WITH picked AS MATERIALIZED (
     SELECT take.id, take.next_attempt_at, take.event_id, room.subscription_id
     FROM (
@@ -136,7 +137,11 @@ WITH picked AS MATERIALIZED (
 SELECT saga_id, attempt_at, event_id, subscription_id, id AS job_id FROM created
 UNION ALL
 SELECT id, next_attempt_at, event_id, subscription_id, NULL FROM picked
-WHERE (SELECT count(*) FROM created) < (SELECT count(*) FROM picked);
+WHERE (SELECT count(*) FROM created) < (SELECT count(*) FROM picked)
+  AND EXISTS (
+      SELECT 1 FROM webhook_delivery_jobs j
+      WHERE j.saga_id = picked.id AND j.attempt_at = picked.next_attempt_at AND j.bucket = :bucket
+      OFFSET 0);
 
 -- name: spend_rate :none
 -- Token bucket: refilled at the subscription's rate, one token per created job.

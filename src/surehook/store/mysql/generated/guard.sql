@@ -42,6 +42,19 @@ THEN
     END IF;
 END IF//
 
+CREATE OR REPLACE TRIGGER guard_new_jobs BEFORE INSERT ON webhook_delivery_jobs FOR EACH ROW
+IF NEW.status IN ('Pending', 'Leased') AND NOT EXISTS (
+    SELECT 1 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
+    WHERE s.id = NEW.saga_id AND s.bucket = NEW.bucket
+      AND s.status IN ('Pending', 'InProgress', 'PendingRetry')
+      AND s.next_attempt_at = NEW.attempt_at AND s.event_id = NEW.event_id
+      AND s.subscription_id = NEW.subscription_id)
+THEN
+    SET @surehook_refused = CONCAT('a job for saga ', NEW.saga_id,
+        ' is refused: it is not for an open attempt of it');
+    SIGNAL SQLSTATE 'SH003' SET MESSAGE_TEXT = @surehook_refused;
+END IF//
+
 CREATE OR REPLACE TRIGGER events_refuse_update BEFORE UPDATE ON events FOR EACH ROW
 SIGNAL SQLSTATE 'SH002'
     SET MESSAGE_TEXT = 'events is append-only: UPDATE is refused'//

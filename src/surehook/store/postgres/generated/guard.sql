@@ -45,11 +45,48 @@ CREATE OR REPLACE TRIGGER guard_moves BEFORE UPDATE ON webhook_delivery_jobs
         IS DISTINCT FROM (OLD.id, OLD.saga_id, OLD.event_id, OLD.subscription_id, OLD.attempt_at, OLD.created_at, OLD.bucket))
     EXECUTE FUNCTION surehook_refuse_move('webhook_delivery_jobs');
 
+-- A job is for the attempt that its saga has open, and for no other. One look at all the rows of a
+-- statement: a trigger per row costs several times as much. Which saga it is, is asked by its key
+-- alone; the rest cannot become a condition of another index behind an outer join.
+CREATE OR REPLACE FUNCTION surehook_refuse_job() RETURNS trigger LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
+DECLARE
+    wrong bigint;
+BEGIN
+    SELECT j.saga_id INTO wrong
+    FROM new_jobs j
+    LEFT JOIN webhook_delivery_sagas s ON s.id = j.saga_id AND s.bucket = j.bucket
+    WHERE j.status IN ('Pending', 'Leased')
+      AND (s.status IN ('Pending', 'InProgress', 'PendingRetry')
+           AND s.next_attempt_at = j.attempt_at AND s.event_id = j.event_id
+           AND s.subscription_id = j.subscription_id) IS NOT TRUE
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SH003',
+            MESSAGE = format('a job for saga %s is refused: it is not for an open attempt of it',
+                             wrong),
+            HINT = 'it has the attempt, event and subscription of a saga that is not finished';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
 -- Statement triggers see TRUNCATE too, but each partition needs its own.
 DO $$
 DECLARE
+    jobs regclass;
     append_only regclass;
 BEGIN
+    FOR jobs IN
+        SELECT 'webhook_delivery_jobs'::regclass
+        UNION ALL
+        SELECT inhrelid FROM pg_inherits WHERE inhparent = 'webhook_delivery_jobs'::regclass
+    LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER guard_new AFTER INSERT ON %s '
+            'REFERENCING NEW TABLE AS new_jobs '
+            'FOR EACH STATEMENT EXECUTE FUNCTION surehook_refuse_job()', jobs);
+    END LOOP;
     FOR append_only IN
         SELECT oid FROM pg_class
         WHERE oid IN ('events'::regclass, 'dead_letters'::regclass,
