@@ -17,6 +17,7 @@ from surehook.api.openapi import api_page
 from surehook.cli.reference import cli_page
 from surehook.delivery.outcome import errors_page
 from surehook.observe.metrics import metrics_page
+from surehook.rules import DEPTH_MAX
 
 PACKAGE = Path(__file__).parent
 NOTE = "Written by `make generate` from {source}; do not edit."
@@ -74,44 +75,10 @@ def _postgres_identity(columns: Iterable[str]) -> str:
     return f"({new})\n        IS DISTINCT FROM ({new.replace('NEW.', 'OLD.')})"
 
 
-def postgres_guard() -> str:
-    """Triggers that refuse, for everyone, what the state machines do not permit.
-
-    The test stands in the WHEN clause: there it costs nothing measurable.
-    """
-    runs = states.SagaStatus.IN_PROGRESS
-    saga_fixed = (
-        f"{_postgres_identity(SAGA_IDENTITY)}\n"
-        "    -- next_attempt_at names the attempt: it never goes back, and starting keeps it\n"
-        "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
-        f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
-    )
+def _postgres_new_jobs() -> str:
     active = _quoted(states.JOB_ACTIVE)
     living = _quoted(status for status in states.SagaStatus if status not in states.SAGA_TERMINAL)
-    return f"""-- {NOTE.format(source="states.py")}
-
-CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION USING
-        ERRCODE = 'SH001',
-        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_ARGV[0], OLD.id,
-                         OLD.status, NEW.status),
-        HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
-END
-$$;
-
-CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION USING
-        ERRCODE = 'SH002',
-        MESSAGE = format('%s is append-only: %s is refused', TG_TABLE_NAME, TG_OP);
-END
-$$;
-
-{_postgres_guard("webhook_delivery_sagas", states.SAGA_MOVES, saga_fixed)}
-
-{_postgres_guard("webhook_delivery_jobs", states.JOB_MOVES, _postgres_identity(JOB_IDENTITY))}
-
+    return f"""\
 -- A job is for the attempt that its saga has open, and for no other. One look at all the rows of a
 -- statement: a trigger per row costs several times as much. Which saga it is, is asked by its key
 -- alone; the rest cannot become a condition of another index behind an outer join.
@@ -138,7 +105,46 @@ BEGIN
     RETURN NULL;
 END
 $$;
+"""
 
+
+def postgres_guard() -> str:
+    """Triggers that refuse, for everyone, what the state machines do not permit.
+
+    The test stands in the WHEN clause: there it costs nothing measurable.
+    """
+    runs = states.SagaStatus.IN_PROGRESS
+    saga_fixed = (
+        f"{_postgres_identity(SAGA_IDENTITY)}\n"
+        "    -- next_attempt_at names the attempt: it never goes back, and starting keeps it\n"
+        "    OR NEW.next_attempt_at < OLD.next_attempt_at\n"
+        f"    OR NEW.status = '{runs}' AND NEW.next_attempt_at <> OLD.next_attempt_at"
+    )
+    return f"""-- {NOTE.format(source="states.py")}
+
+CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'SH001',
+        MESSAGE = format('%s %s: %s to %s is not a permitted move', TG_ARGV[0], OLD.id,
+                         OLD.status, NEW.status),
+        HINT = 'docs/states.md lists the permitted moves; none changes which row or attempt it is';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'SH002',
+        MESSAGE = format('%s is append-only: %s is refused', TG_TABLE_NAME, TG_OP);
+END
+$$;
+
+{_postgres_guard("webhook_delivery_sagas", states.SAGA_MOVES, saga_fixed)}
+
+{_postgres_guard("webhook_delivery_jobs", states.JOB_MOVES, _postgres_identity(JOB_IDENTITY))}
+
+{_postgres_new_jobs()}
 -- Statement triggers see TRUNCATE too, but each partition needs its own.
 DO $$
 DECLARE
@@ -167,7 +173,91 @@ BEGIN
     END LOOP;
 END
 $$;
+{_payload_guard(_POSTGRES_PAYLOADS)}"""
+
+
+# A payload is JSON by its type; here it is held to what every border refuses, whoever inserts it.
+# What comes through the API has been looked at. Nearly every payload is done with by counting.
+_POSTGRES_PAYLOADS = r"""
+CREATE OR REPLACE FUNCTION surehook_refuse_payload() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    given text := NEW.payload;
+    why text;
+BEGIN
+    IF strpos(given, '\u') > 0 AND regexp_replace(
+        replace(given, '\\', ''),
+        '\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g'
+    ) ~ '\\u[dD][89a-fA-F]' THEN
+        why := 'it contains an unpaired surrogate';
+    ELSIF length(given) - length(translate(given, '[{', '')) > <depth> THEN
+        -- Only the brackets outside of strings; then the innermost level away, again and again.
+        given := translate(regexp_replace(
+            regexp_replace(given, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), '{}', '[]');
+        FOR level IN 1 .. <depth> LOOP
+            given := replace(given, '[]', '');
+        END LOOP;
+        IF given <> '' THEN
+            why := 'it is nested deeper than <depth> levels';
+        END IF;
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'SH004', MESSAGE = 'the payload is refused: ' || why;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER guard_payload BEFORE INSERT ON events
+    FOR EACH ROW WHEN (current_user <> '<ingest>')
+    EXECUTE FUNCTION surehook_refuse_payload();
 """
+
+# The servers have their own ideas of JSON. MariaDB takes `1.`, `1e` and `-` for numbers and any
+# letter after a backslash, but no more than 31 levels; MySQL is strict but takes 100. What comes
+# through the API has been looked at: for that, JSON_VALID is enough. The pattern passes over right
+# strings and finds the quotes of wrong ones, and signs and points that no digit follows.
+_MYSQL_PAYLOADS = r"""CREATE OR REPLACE TRIGGER guard_payload BEFORE INSERT ON events FOR EACH ROW
+BEGIN
+    IF NOT JSON_VALID(NEW.payload) THEN
+        SIGNAL SQLSTATE 'SH004' SET MYSQL_ERRNO = 3140,
+            MESSAGE_TEXT = 'the payload is refused: it is not JSON';
+    END IF;
+    IF LEFT(USER(), <length>) <> '<ingest>@' THEN
+        IF VERSION() LIKE '%MariaDB%' AND NEW.payload REGEXP
+            '"(?:[^"\\\\]++|\\\\["\\\\/bfnrtu])*+"(*SKIP)(*F)|"'
+            '|[-+.](?![0-9])|[0-9][eE](?![-+0-9])'
+        THEN
+            SIGNAL SQLSTATE 'SH004' SET MYSQL_ERRNO = 3140,
+                MESSAGE_TEXT = 'the payload is refused: it is not JSON';
+        END IF;
+        IF CHAR_LENGTH(NEW.payload) - CHAR_LENGTH(
+            REPLACE(REPLACE(NEW.payload, '[', ''), '{', '')) > <depth>
+        THEN
+            BEGIN
+                -- Only the brackets outside of strings; then the innermost level away, repeatedly.
+                DECLARE brackets LONGTEXT DEFAULT REPLACE(REPLACE(REGEXP_REPLACE(REGEXP_REPLACE(
+                    NEW.payload, '"(?:[^"\\\\]++|\\\\.)*+"', ''), '[^\\]\\[{}]', ''),
+                    '{', '['), '}', ']');
+                DECLARE level INT DEFAULT 0;
+                WHILE level < <depth> DO
+                    SET brackets = REPLACE(brackets, '[]', ''), level = level + 1;
+                END WHILE;
+                IF brackets <> '' THEN
+                    SIGNAL SQLSTATE 'SH004' SET MYSQL_ERRNO = 3140, MESSAGE_TEXT =
+                        'the payload is refused: it is nested deeper than <depth> levels';
+                END IF;
+            END;
+        END IF;
+    END IF;
+END//"""
+
+
+def _payload_guard(text: str) -> str:
+    ingest = next(role.name for role in roles.ROLES if role.component == "ingest")
+    given = {"depth": DEPTH_MAX, "ingest": ingest, "length": len(ingest) + 1}
+    for name, value in given.items():
+        text = text.replace(f"<{name}>", str(value))
+    return text
 
 
 def postgres_grants() -> str:
@@ -351,6 +441,7 @@ def mysql_guard() -> str:
             JOB_IDENTITY,
         ),
         _mysql_new_jobs(),
+        _payload_guard(_MYSQL_PAYLOADS),
         *(
             _mysql_append_only(table, verb)
             for table in ("events", "dead_letters", "subscription_eligibility")

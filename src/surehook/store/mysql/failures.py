@@ -27,8 +27,8 @@ GONE = {
     *(1152, 1158, 1159, 1160, 1161, 1184, 1203, 1226, 1290, 1317, 1836, 1927, 1969, 3024, 3168),
     *(4031, 0),
 }
-# Too long, out of range, no such value, no text, a CHECK (MySQL, MariaDB), larger than a packet.
-REFUSED = {1264, 1265, 1292, 1366, 1406, 1153, 3819, 4025}
+# Too long, out of range, no such value, no text, larger than a packet, not JSON, a CHECK.
+REFUSED = {1264, 1265, 1292, 1366, 1406, 1153, 3140, 3157, 3819, 4025}
 
 
 class NoEncryption(OSError):

@@ -55,6 +55,41 @@ THEN
     SIGNAL SQLSTATE 'SH003' SET MESSAGE_TEXT = @surehook_refused;
 END IF//
 
+CREATE OR REPLACE TRIGGER guard_payload BEFORE INSERT ON events FOR EACH ROW
+BEGIN
+    IF NOT JSON_VALID(NEW.payload) THEN
+        SIGNAL SQLSTATE 'SH004' SET MYSQL_ERRNO = 3140,
+            MESSAGE_TEXT = 'the payload is refused: it is not JSON';
+    END IF;
+    IF LEFT(USER(), 20) <> 'event_ingest_writer@' THEN
+        IF VERSION() LIKE '%MariaDB%' AND NEW.payload REGEXP
+            '"(?:[^"\\\\]++|\\\\["\\\\/bfnrtu])*+"(*SKIP)(*F)|"'
+            '|[-+.](?![0-9])|[0-9][eE](?![-+0-9])'
+        THEN
+            SIGNAL SQLSTATE 'SH004' SET MYSQL_ERRNO = 3140,
+                MESSAGE_TEXT = 'the payload is refused: it is not JSON';
+        END IF;
+        IF CHAR_LENGTH(NEW.payload) - CHAR_LENGTH(
+            REPLACE(REPLACE(NEW.payload, '[', ''), '{', '')) > 30
+        THEN
+            BEGIN
+                -- Only the brackets outside of strings; then the innermost level away, repeatedly.
+                DECLARE brackets LONGTEXT DEFAULT REPLACE(REPLACE(REGEXP_REPLACE(REGEXP_REPLACE(
+                    NEW.payload, '"(?:[^"\\\\]++|\\\\.)*+"', ''), '[^\\]\\[{}]', ''),
+                    '{', '['), '}', ']');
+                DECLARE level INT DEFAULT 0;
+                WHILE level < 30 DO
+                    SET brackets = REPLACE(brackets, '[]', ''), level = level + 1;
+                END WHILE;
+                IF brackets <> '' THEN
+                    SIGNAL SQLSTATE 'SH004' SET MYSQL_ERRNO = 3140, MESSAGE_TEXT =
+                        'the payload is refused: it is nested deeper than 30 levels';
+                END IF;
+            END;
+        END IF;
+    END IF;
+END//
+
 CREATE OR REPLACE TRIGGER events_refuse_update BEFORE UPDATE ON events FOR EACH ROW
 SIGNAL SQLSTATE 'SH002'
     SET MESSAGE_TEXT = 'events is append-only: UPDATE is refused'//

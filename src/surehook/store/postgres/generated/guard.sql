@@ -100,3 +100,35 @@ BEGIN
     END LOOP;
 END
 $$;
+
+CREATE OR REPLACE FUNCTION surehook_refuse_payload() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    given text := NEW.payload;
+    why text;
+BEGIN
+    IF strpos(given, '\u') > 0 AND regexp_replace(
+        replace(given, '\\', ''),
+        '\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g'
+    ) ~ '\\u[dD][89a-fA-F]' THEN
+        why := 'it contains an unpaired surrogate';
+    ELSIF length(given) - length(translate(given, '[{', '')) > 30 THEN
+        -- Only the brackets outside of strings; then the innermost level away, again and again.
+        given := translate(regexp_replace(
+            regexp_replace(given, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), '{}', '[]');
+        FOR level IN 1 .. 30 LOOP
+            given := replace(given, '[]', '');
+        END LOOP;
+        IF given <> '' THEN
+            why := 'it is nested deeper than 30 levels';
+        END IF;
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'SH004', MESSAGE = 'the payload is refused: ' || why;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER guard_payload BEFORE INSERT ON events
+    FOR EACH ROW WHEN (current_user <> 'event_ingest_writer')
+    EXECUTE FUNCTION surehook_refuse_payload();
