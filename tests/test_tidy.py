@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "client": {"errors", "payload", "rules"},
     "statedir": {"errors"},
     "x509": set(),
-    "certificates": {"statedir", "x509"},
+    "certificates": {"errors", "statedir", "x509"},
     "forward": set(),
     "listen": {"receive", "forward"},
     "testing": {"listen", "certificates"},

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from surehook import x509
+from surehook.errors import UsageError
 from surehook.statedir import state_directory as state_directory  # where they are usually kept
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -40,11 +41,19 @@ class Certificates:
 def kept(directory: Path, names: Sequence[str] = LOCAL_NAMES) -> Certificates:
     """Those of the directory, made anew if they are missing, for other names, or nearly expired."""
     files = Certificates(directory / "ca.pem", directory / "server.pem")
-    if not _is_good(files, names):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ca_pem, server_pem = made(names)
-        _replace(files.server_file, server_pem, 0o600)
-        _replace(files.ca_file, ca_pem, 0o644)
+    try:
+        if not _is_good(files, names):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ca_pem, server_pem = made(names)
+            _replace(files.server_file, server_pem, 0o600)
+            _replace(files.ca_file, ca_pem, 0o644)
+    except UnicodeEncodeError:
+        raise UsageError(f"{names[-1][:100]!r} is not a valid host name.", "Use ASCII.") from None
+    except OSError as error:
+        raise UsageError(
+            f"Certificates cannot be kept in {str(directory)[:200]}: {error.strerror or error}.",
+            "Name a directory that can be written.",
+        ) from None
     return files
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from surehook.errors import ConfigError
 from surehook.retry import PRESETS, Policy
@@ -124,10 +124,26 @@ def one_of(*words: str) -> Callable[[object], str]:
 
 
 def database_url(value: object) -> str:
+    """What is wrong is said without the URL, which may hold a password."""
     url = text(value)
-    if urlsplit(url).scheme not in ("postgresql", "postgres", "mysql", "mariadb"):
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("a URL with a host name or address, IPv6 in [brackets]") from None
+    if parts.scheme not in ("postgresql", "postgres", "mysql", "mariadb"):
         raise ValueError("a URL that begins with postgresql:// or mysql://")
+    hosts = parts.netloc.rpartition("@")[2].split(",")  # PostgreSQL takes several
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+    for name, given in parse_qsl(parts.query):
+        ports += given.split(",") if name == "port" else []
+    if not all(port == "" or _is_port(port, 1) for port in ports):
+        raise ValueError("a URL whose port is a number from 1 to 65535")
     return url
+
+
+def _is_port(given: str, smallest: int) -> bool:
+    digits = given.isascii() and given.isdigit() and len(given) <= 5
+    return digits and smallest <= int(given) <= 65535
 
 
 def networks(value: object) -> tuple[str, ...]:
@@ -158,7 +174,7 @@ def origins(value: object) -> tuple[str, ...]:
 
 def address(value: object) -> str:
     host, _, port = text(value).rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not host.isprintable() or not _is_port(port, 0) or not _is_name(host):
         raise ValueError("host:port, such as 127.0.0.1:8080 or [::1]:8080")
     return text(value)
 
@@ -177,9 +193,22 @@ def address_or_word(*words: str) -> Callable[[object], str]:
     return parse
 
 
+def _is_name(host: str) -> bool:
+    """Whether it can be looked up at all."""
+    try:
+        host.encode("idna")
+    except UnicodeError:  # a label is empty or too long, or of no language
+        return False
+    return True
+
+
 def proxy(value: object) -> str:
-    parts = urlsplit(text(value))
-    if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
+    try:
+        parts = urlsplit(text(value))
+        usable = parts.scheme == "http" and parts.path in ("", "/") and parts.port != 0
+    except ValueError:  # half an IPv6 address, or a port beyond 65535
+        usable = False
+    if not usable or not parts.hostname or not _is_name(parts.hostname):
         raise ValueError("a URL such as http://proxy.example.com:3128")
     return text(value)
 

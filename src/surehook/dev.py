@@ -68,8 +68,18 @@ def free_address(wanted: str) -> str:
         try:
             probe.bind((host.strip("[]"), int(port)))
         except OSError:
-            probe.bind((host.strip("[]"), 0))
+            _bind_anywhere(probe, host)
         return f"{host}:{probe.getsockname()[1]}"
+
+
+def _bind_anywhere(probe: socket.socket, host: str) -> None:
+    try:
+        probe.bind((host.strip("[]"), 0))
+    except OSError as error:
+        raise Unreachable(
+            f"Cannot listen on {host}: {error.strerror or error}.",
+            "Correct api.listen (SUREHOOK_LISTEN).",
+        ) from None
 
 
 class Development:

@@ -9,15 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
 
 from support.commands import Done, run_command
+from support.commandtree import COMMANDS, with_arguments
 from support.servers import private_directory
 from surehook import system
-from surehook.cli import surehook
 from surehook.config import load
 from surehook.embedded.directory import DataDirectory
 from surehook.errors import Unreachable, UsageError
@@ -27,47 +25,13 @@ from surehook.running import noted, programs
 CREATING = {"dev", "serve", "run", "migrate", "db start", "bench", "listen"}
 WITHOUT_A_SYSTEM = {"config", "completion"}
 ON_DATABASE = {"key create", "key list", "key revoke", "doctor", "check", "db psql", "db upgrade"}
-VALUES = {
-    "event_type": "order.paid",
-    "payload": "{}",
-    "callback_url": "https://hooks.example.com/",
-    "name": "shop",
-    "scopes": "read",
-    "description": "x",
-}
-EXTRA = {"dead-letter requeue": ["--all", "--yes"], "subscription update": ["--description", "x"]}
 ENDING = {"db status": 1, "db stop": 0}  # understood and answered, though there is nothing
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command that does something: ("db psql", command)."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path), command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        inner = command.get_command(context, name)
-        assert inner is not None
-        yield from leaves(inner, (*path, name))
-
-
-COMMANDS = dict(leaves(surehook))
 READING = [
     *sorted(set(COMMANDS) - CREATING - WITHOUT_A_SYSTEM),
     *("migrate --status", "migrate --sql"),
 ]
-
-
-def with_arguments(name: str) -> tuple[str, ...]:
-    """The command with all that it needs, so that only the system is missing."""
-    given = [*name.split(), *EXTRA.get(name, [])]
-    for parameter in getattr(COMMANDS.get(name), "params", []):
-        value = VALUES.get(parameter.name, "1")
-        if isinstance(parameter, click.Argument) and (parameter.required or name == "publish"):
-            given.append(value)
-        elif isinstance(parameter, click.Option) and parameter.required:
-            given += [parameter.opts[0], value]
-    return tuple(given)
 
 
 def everything_below(directory: Path) -> dict[str, tuple[int, int]]:

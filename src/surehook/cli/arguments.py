@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from math import isfinite
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 100 * 365 * 86400
 INPUT_BYTES_MAX = 64 * 2**20
 STANDARD_INPUT = Path("-")
+COUNT_MAX = 2**31 - 1
 
 
 def moment(given: str) -> datetime:
@@ -31,11 +34,11 @@ def moment(given: str) -> datetime:
             ago = duration(0, LONGEST_SECONDS)(text)
             return datetime.now().astimezone() - timedelta(seconds=ago)
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found if found.tzinfo else found.astimezone()
+    except (ValueError, OverflowError):  # OverflowError: before the year 1 in another time zone
         raise click.BadParameter(
-            f"{text!r} is no time: 2026-11-15T20:55:01Z, or 1h for an hour ago."
+            f"{text[:40]!r} is not a valid time: 2026-11-15T20:55:01Z, or 1h for an hour ago."
         ) from None
-    return found if found.tzinfo else found.astimezone()
 
 
 class OneOf(click.ParamType[str]):
@@ -51,7 +54,9 @@ class OneOf(click.ParamType[str]):
         for value in self.values:
             if value.lower() == given.strip().lower():
                 return value
-        listed = f"{given[:40]!r} is no {self.name}: it is one of {', '.join(self.values)}."
+        listed = (
+            f"{given[:40]!r} is not a valid {self.name}: it is one of {', '.join(self.values)}."
+        )
         advice = did_you_mean(given, self.values)
         raise click.BadParameter(" ".join(filter(None, [listed, advice])))
 
@@ -64,6 +69,18 @@ class OneOf(click.ParamType[str]):
         return [CompletionItem(value) for value in fitting]
 
 
+class Finite(click.FloatRange):
+    """A number in a range; "nan" and "inf" are no numbers that anybody means."""
+
+    def convert(
+        self, given: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        found = float(super().convert(given, parameter, context))
+        if not isfinite(found):
+            self.fail(f"{str(given)[:40]!r} is not a valid number.", parameter, context)
+        return found
+
+
 def time_option(name: str, meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(name, type=moment, metavar="TIME", help=meaning)
 
@@ -72,8 +89,18 @@ def number(given: str) -> int:
     """An id."""
     text = str(given).strip()
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
-        raise click.BadParameter(f"{text[:40]!r} is no id: a whole number from 1 on.")
+        raise click.BadParameter(f"{text[:40]!r} is not a valid id (positive integer).")
     return int(text)
+
+
+TENANT = "A tenant is one of your customers, or another part of your system"
+
+
+def tenant_option(meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option("--tenant", metavar="NAME", help=meaning)
+
+
+only_of_tenant = tenant_option("Only of this tenant; '' is for those without one.")
 
 
 def id_option(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -105,7 +132,7 @@ def payload_of(payload: str | None, file: Path | None) -> bytes | None:
     source = STANDARD_INPUT if payload == "-" else file
     if source is None:
         return None
-    with opened(source) as stream:
+    with opened(source) as stream, readable(source):
         content = stream.read(INPUT_BYTES_MAX + 1)
     if len(content) > INPUT_BYTES_MAX:
         raise UsageError(f"{source} has more than {INPUT_BYTES_MAX} bytes.")
@@ -118,10 +145,18 @@ def opened(source: Path) -> IO[bytes]:
         if sys.stdin.isatty():
             click.secho("Reading standard input; Ctrl-D ends it.", dim=True, err=True)
         return sys.stdin.buffer
-    try:
+    with readable(source):
         return source.open("rb")
+
+
+@contextmanager
+def readable(source: Path) -> Iterator[None]:
+    """Around opening or reading it."""
+    try:
+        yield
     except OSError as error:
-        raise UsageError(f"{source} cannot be read: {error.strerror or error}.") from None
+        shown = "standard input" if source == STANDARD_INPUT else str(source)[:200]
+        raise UsageError(f"{shown} cannot be read: {error.strerror or error}.") from None
 
 
 def secret_of(given: str | None) -> str | None:

@@ -69,7 +69,7 @@ class Api:
         say_which(f"{url.value} ({url.source})")
         with wrong_use():
             client = Client(url.value, key.value, timeout=seconds, retry=retry)
-        with client, _advised(url, key):
+        with client, _advised(url, key), _of_text():
             yield client
 
     def _check_url(self) -> None:
@@ -182,6 +182,15 @@ def is_this_machine(url: str) -> bool:
 
 
 @contextmanager
+def _of_text() -> Iterator[None]:
+    """Arguments are bytes: what is no UTF-8 has become half characters that nothing can carry."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        raise UsageError("An argument is not valid UTF-8.") from None
+
+
+@contextmanager
 def _advised(url: Found, key: Found) -> Iterator[None]:
     from surehook.client import errors
 
@@ -259,9 +268,11 @@ def through_api(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _given(context: click.Context, name: str, value: str | None) -> Found | None:
-    if not value:
+    if value is None:
         return None
     variable = {"url": "SUREHOOK_URL", "api_key": "SUREHOOK_API_KEY"}[name]
-    source = context.get_parameter_source(name)
-    by_option = source is click.core.ParameterSource.COMMANDLINE
-    return Found(value, f"--{name.replace('_', '-')}" if by_option else variable)
+    by_option = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    source = f"--{name.replace('_', '-')}" if by_option else variable
+    if not value.strip():  # such as --api-key "$UNSET": another key is not what was meant
+        raise UsageError(f"{source} is empty.", "Give it a value, or leave it out.")
+    return Found(value, source)

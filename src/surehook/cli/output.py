@@ -8,12 +8,16 @@ in UTC. With --json: one object, or one object per line for lists, in the words 
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -26,10 +30,14 @@ Facts = Iterable[tuple[str, object]]
 
 NOTHING = "-"
 PAGE_MAX = 200
+NARROWEST = 20  # a terminal that is narrower wraps by itself
+REDRAW_SECONDS = 1.0
 # Fields that an answer has only where they are due: absent is not the same as null.
 SOMETIMES = frozenset({"secret", "public_key", "key", "payload", "error"})
 # Columns that may take several lines where the terminal is too narrow.
-LONG = frozenset({"callback url", "description", "name", "scopes", "external id", "worker"})
+LONG = frozenset(
+    {"callback url", "description", "name", "scopes", "external id", "worker", "value", "from"}
+)
 GOOD, WAITING, BAD = "green", "yellow", "red"
 _COLOURS = {
     "Completed": GOOD,
@@ -50,7 +58,7 @@ as_lines_option = click.option("--json", "as_json", is_flag=True, help="One JSON
 def limit_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--limit",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 2**31 - 1),
         default=50,
         show_default=True,
         metavar="N",
@@ -163,13 +171,32 @@ def _style(cell: str) -> str:
 
 
 def facts(pairs: Facts) -> None:
-    """One thing's properties, one per line."""
+    """One thing's properties, one per line; at a terminal a long one goes on below itself."""
     lines = [(name, shown(value)) for name, value in pairs]
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         heading = click.style(f"{name:<{width}}", dim=True)
         colour = _COLOURS.get(value)
+        value = wrapped(value, width + 2)
         click.echo(f"{heading}  {click.style(value, fg=colour) if colour else value}")
+
+
+def wrapped(text: str, indent: int, stream: TextIO | None = None) -> str:
+    """For a terminal: no longer than it is wide, between words, going on at `indent`.
+
+    What has no spaces, such as a path or a URL, stays whole: it is there to be copied.
+    """
+    stream = stream or sys.stdout
+    room = shutil.get_terminal_size().columns - indent
+    if not stream.isatty() or len(text) <= room or room < NARROWEST:
+        return text
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(lines)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """1 dead letter, 2 dead letters."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def heading(text: str) -> None:
@@ -190,7 +217,7 @@ def done(text: str) -> None:
 
 def note(text: str) -> None:
     """Something beside the result; standard error, so that a program does not read it."""
-    click.secho(text, dim=True, err=True)
+    click.secho(wrapped(safe(text), 0, sys.stderr), dim=True, err=True)
 
 
 def say_which(system: object) -> None:
@@ -224,6 +251,68 @@ def listed(
         table(list(columns), rows, empty)
     if next(items, None) is not None:
         note(f"There are more than {limit}; --limit shows more, a filter fewer.")
+
+
+class Waiting:
+    """What is being done, and for how long, on a terminal's last line; nothing in a pipe."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began = time.monotonic()
+        self._drawn = False
+        self._lock = threading.Lock()
+
+    def now(self, text: str) -> None:
+        """It has come to this."""
+        with self._lock:
+            self._text, self._began = text, time.monotonic()
+        self.draw()
+
+    def echo(self, line: str, *, err: bool = False) -> None:
+        """A line that stays."""
+        with self._lock:
+            self._clear()
+            click.echo(line, err=err)
+
+    def draw(self) -> None:
+        with self._lock:
+            seconds = time.monotonic() - self._began
+            room = shutil.get_terminal_size().columns - 1
+            click.echo(f"\r\x1b[K{f'{self._text} … {seconds:.0f} s'[:room]}", nl=False, err=True)
+            self._drawn = True
+
+    def clear(self) -> None:
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._drawn:
+            click.echo("\r\x1b[K", nl=False, err=True)
+            self._drawn = False
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[Waiting]:
+    """Around work that may take long."""
+    line = Waiting(text)
+    if not sys.stderr.isatty():
+        line.draw = lambda: None  # type: ignore[method-assign]
+        yield line
+        return
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(REDRAW_SECONDS):
+            line.draw()
+
+    clock = threading.Thread(target=tick, daemon=True)
+    clock.start()
+    try:
+        yield line
+    finally:
+        done.set()
+        clock.join()
+        line.clear()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import msgspec
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
+LOOKS_LIKE = "https://surehook.example.com or http://localhost:8080"
 
 
 class Broken(Exception):
@@ -47,10 +48,15 @@ class Origin(msgspec.Struct, frozen=True):
 
 def parse_url(url: str) -> Origin:
     """http:// or https://, a host, perhaps a port and a path before /v1."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # half an IPv6 address, or a port beyond 65535
+        raise ValueError(f"url must look like {LOOKS_LIKE}") from None
     wrong = (
         parts.scheme not in ("http", "https")
-        or not parts.hostname
+        or not _is_host(parts.hostname or "")
+        or port == 0
         or parts.username is not None
         or parts.query
         or parts.fragment
@@ -59,10 +65,16 @@ def parse_url(url: str) -> Origin:
         or " " in url
     )
     if wrong:
-        raise ValueError("url must look like https://surehook.example.com or http://localhost:8080")
+        raise ValueError(f"url must look like {LOOKS_LIKE}")
     secure = parts.scheme == "https"
-    port = parts.port or (443 if secure else 80)
-    return Origin(secure, parts.hostname or "", port, parts.path.rstrip("/"))
+    usual = 443 if secure else 80
+    return Origin(secure, parts.hostname or "", port or usual, parts.path.rstrip("/"))
+
+
+def _is_host(host: str) -> bool:
+    """Whether it can be looked up at all: no label is empty or longer than DNS has them."""
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= 253 and all(0 < len(label) <= 63 for label in labels)
 
 
 def request_bytes(

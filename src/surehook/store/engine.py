@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,8 @@ from surehook.store.database import Database
 from surehook.store.findings import Finding
 from surehook.store.logins import Login, Place
 from surehook.store.migrations import State
+
+GOODBYE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,29 @@ class Engine:
     # What it does in its own way, by the store that this stands in for.
     stores: Mapping[type, type]
     connect: Callable[[Login, float], Awaitable[Any]]
+    # Around work on such a connection: one that is lost is DatabaseUnreachable.
+    losing: Callable[[Login], AbstractContextManager[None]]
     migrate: Callable[..., Awaitable[None]]  # (connection, *, buckets, role_secret, …)
     read_state: Callable[[Any], Awaitable[State]]
     as_sql: Callable[[State, int, bool], str]  # …, buckets, with roles → everything to run
     durability: Callable[[Config, Any], Awaitable[Finding]]  # may it forget what it took?
     examine: Callable[[Config, Place], Awaitable[list[Finding]]]
+
+    @asynccontextmanager
+    async def session(self, login: Login, timeout: float) -> AsyncIterator[Any]:
+        """A connection for as long as the block lasts."""
+        with self.losing(login):
+            connection = await self.connect(login, timeout)
+            try:
+                yield connection
+            finally:
+                await _close(connection)
+
+
+async def _close(connection: Any) -> None:
+    """Say good-bye, but do not wait for long for a server that has gone silent."""
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await connection.close()
+    except TimeoutError:
+        connection.terminate()

@@ -7,7 +7,7 @@ from surehook.store.deadletters import DeadLetterStore
 from surehook.store.engine import Engine
 from surehook.store.ingest import IngestStore
 from surehook.store.keys import KeyStore
-from surehook.store.mysql import doctor, migrate
+from surehook.store.mysql import doctor, failures, migrate
 from surehook.store.mysql.cleaner import MysqlCleanerStore
 from surehook.store.mysql.connection import connect
 from surehook.store.mysql.database import MysqlDatabase
@@ -43,6 +43,7 @@ ENGINE = Engine(
         WorkerStore: MysqlWorkerStore,
     },
     connect=connect,
+    losing=failures.losing,
     migrate=migrate.migrate,
     read_state=migrate.read_state,
     as_sql=migrate.as_sql,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from asyncmy.errors import MySQLError
@@ -87,3 +89,14 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
     return DatabaseUnreachable(
         f"The database does not answer ({reason}).", "Is the server running, and the URL right?"
     )
+
+
+@contextmanager
+def losing(login: Login) -> Iterator[None]:
+    """Around work on a connection outside of any pool: one that is lost is told in one line."""
+    try:
+        yield
+    except (MySQLError, OSError, TimeoutError) as error:
+        if not is_gone(error):
+            raise
+        raise unreachable(error, login) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surehook.store.engine import Engine
 from surehook.store.postgres import doctor, migrate
-from surehook.store.postgres.database import PostgresDatabase, connect
+from surehook.store.postgres.database import PostgresDatabase, connect, losing
 from surehook.store.postgres.router import PostgresRouterStore
 from surehook.store.router import RouterStore
 
@@ -13,6 +13,7 @@ ENGINE = Engine(
     database=PostgresDatabase,
     stores={RouterStore: PostgresRouterStore},
     connect=connect,
+    losing=losing,
     migrate=migrate.migrate,
     read_state=migrate.read_state,
     as_sql=migrate.as_sql,

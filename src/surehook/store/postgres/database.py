@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -115,6 +115,15 @@ async def connect_anywhere(login: Login, timeout: float) -> Connection:
         raise unreachable(error, login) from None
     except (ValueError, asyncpg.ClientConfigurationError) as error:
         raise unusable_url(error) from None
+
+
+@contextmanager
+def losing(login: Login) -> Iterator[None]:
+    """Around work on a connection outside of any pool: one that is lost is told in one line."""
+    try:
+        yield
+    except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
+        raise unreachable(error, login) from error
 
 
 def unusable_url(error: Exception) -> ConfigError:
