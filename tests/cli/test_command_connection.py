@@ -207,7 +207,7 @@ async def test_a_person_is_asked_before_many_are_requeued(command: Command, owne
     env = {**command.env, "SUREHOOK_CONFIG": os.devnull}
     arguments = ["dead-letter", "requeue", "--all"]
     shown = await asyncio.to_thread(at_terminal, arguments, env, "y\n")
-    assert "Requeue 1 dead letters? [y/N]" in shown and "1 dead letters requeued" in shown
+    assert "Requeue 1 dead letter? [y/N]" in shown and "1 dead letter requeued" in shown
     listed = (await command("dead-letter", "list", "--requeued", "--json")).json()
     assert listed["id"] == number
 

@@ -18,9 +18,10 @@ from support.commands import Command
 from support.pipeline import ALL
 from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event, move_saga
 from support.waiting import until
+from surehook.cli.delivery import _why
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
 from surehook.client.calls import Call
-from surehook.client.results import Delivery, DeliveryWithAttempts, Page
+from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts, Page
 from surehook.delivery.outcome import ErrorCode
 from surehook.states import SagaStatus
 
@@ -73,6 +74,27 @@ async def test_deliveries_are_listed_by_filter(command: Command, owner: Any) -> 
         assert [one["id"] for one in found] == wanted
     lost = await command("delivery", "list", "--status", "Faild")
     assert lost.code == 2 and f"it is one of {', '.join(SagaStatus)}." in lost.err
+
+
+async def test_an_answer_without_a_body_is_shown_by_its_status(
+    command: Command, owner: Any
+) -> None:
+    letter = await a_dead_letter(owner)
+    shown = await command("dead-letter", "show", str(letter))
+    assert shown.facts()["attempts"] == str(
+        await owner.fetchval("SELECT count(*) FROM webhook_delivery_jobs")
+    )
+    assert "last_answer" in shown.facts()
+
+
+def test_a_failure_without_words_of_its_own_says_its_status_or_its_cause() -> None:
+    def why(**fields: Any) -> str:
+        return _why(Attempt(id=1, status="Failed", attempt_at=datetime.now(UTC), **fields))
+
+    assert why(error_code="HTTP_5XX", response_status=503) == "503, without a body"
+    assert why(error_code="LEASE_EXPIRED") == ErrorCode.LEASE_EXPIRED.cause
+    assert why(error_code="OF_A_NEWER_API") == "OF_A_NEWER_API"
+    assert why() == ""
 
 
 # ── Dead letters ──────────────────────────────────────────────────────────────────────────────

@@ -242,7 +242,7 @@ def test_the_readme_s_own_endpoint_works_as_it_is_written(home: Path) -> None:
     (home / "endpoint.py").write_text(blocks[0])
     create, serve, verify, publish = blocks[1].splitlines()
     with development(home, settings=reader.settings) as running:
-        assert f"{home}/.local/state/surehook/dev/server.pem" in running.fact("own endpoint")
+        assert f"{home}/.local/state/surehook/dev/server.pem" in running.said
         told = reader.types(create)
         secret = re.search(r"whsec_\S+", told)
         assert secret and re.search(r"^id +2$", told, re.MULTILINE)

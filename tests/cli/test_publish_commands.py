@@ -10,6 +10,7 @@ import pytest
 
 from support.commands import Command, run_command
 from support.rows import a_saga, a_subscription, an_event
+from surehook.store.logins import Place
 
 ODD = '{"b":  1, "a": 1.50,\t"ü": "\\u00fc", "a": 2}'
 
@@ -56,15 +57,40 @@ async def test_publishing_what_nobody_is_subscribed_to_says_so(
     await a_subscription(owner, tenant="acme")
     await a_subscription(owner, event_type="order.lost", active=False)
     await a_subscription(owner, event_type="order.lost", verified=False)
-    for arguments, told in (
-        (["order.paid", "{}"], True),
-        (["order.paid", "{}", "--tenant", "acme"], False),
-        (["order.lost", "{}"], True),
-        (["order.lost", "{}", "--json"], False),
+    lost = "No active, verified subscription matches order.lost; the event will not be delivered.\n"
+    for arguments, said in (
+        (["order.paid", "{}", "--tenant", "acme"], ""),
+        (["order.lost", "{}"], lost),
+        (["order.lost", "{}", "--json"], ""),
     ):
         done = await command("publish", *arguments)
-        said = f"No active and verified subscription has {arguments[0]} now: nobody gets it.\n"
-        assert (done.code, done.err) == (0, said if told else ""), arguments
+        assert (done.code, done.err) == (0, said), arguments
+
+
+async def test_publishing_under_the_wrong_tenant_says_where_the_type_is_wanted(
+    command: Command, owner: Any, place: Place
+) -> None:
+    for tenant in ("acme", "beta", "corp", "duff"):
+        await a_subscription(owner, tenant=tenant)
+    without = await command("publish", "order.paid", "{}")
+    assert without.err == (
+        "No active, verified subscription without a tenant matches order.paid; the event will not "
+        "be delivered.\nSubscriptions to it exist under tenant acme, tenant beta, tenant corp and "
+        "1 more: publish with --tenant.\n"
+    )
+    await a_subscription(owner, event_type="order.lost")
+    other = await command("publish", "order.lost", "{}", "--tenant", "acme")
+    assert "subscription of tenant acme matches order.lost" in other.err
+    assert "exist under no tenant: publish" in other.err
+    # A key that is bound to a tenant is told nothing of others.
+    create = ("key", "create", "--name", "zeta", "--scope", "admin", "--tenant", "zeta", "--json")
+    database = {"SUREHOOK_DATABASE_URL": place.url, "SUREHOOK_ROLE_SECRET": place.role_secret or ""}
+    made = await command(*create, env=database)
+    env = {"SUREHOOK_API_KEY": made.json()["key"]}
+    bound = await command("publish", "order.paid", "{}", env=env)
+    assert bound.err == (
+        "No active, verified subscription matches order.paid; the event will not be delivered.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +181,7 @@ async def test_a_key_that_stands_for_another_event_fails_only_its_own_line(
     )
     done = await command("publish", "--ndjson", "-", stdin=given)
     assert (done.code, done.out) == (1, "1 event published\n")
-    assert "line 1: " in done.err and "1 lines were not stored" in done.err
+    assert "line 1: " in done.err and "1 line was not stored" in done.err
 
 
 # ── event ─────────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +222,7 @@ async def test_a_list_says_that_there_are_more_than_it_shows(command: Command, o
 
 async def test_a_time_that_is_none_is_wrong_use(command: Command) -> None:
     done = await command("event", "list", "--created-from", "yesterday")
-    assert done.code == 2 and "'yesterday' is no time" in done.err
+    assert done.code == 2 and "'yesterday' is not a valid time" in done.err
 
 
 async def test_what_is_not_there_is_the_answer_no(command: Command) -> None:

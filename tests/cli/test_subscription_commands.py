@@ -58,6 +58,21 @@ async def test_a_subscription_is_created_shown_changed_and_switched(command: Com
     assert disabled.json()["active"] is False
 
 
+async def test_what_disabling_ends_and_enabling_does_not_bring_back_is_said(
+    command: Command, owner: Any
+) -> None:
+    number = str(await a_subscription(owner))
+    disabled = await command("subscription", "disable", number)
+    assert "no event that is published from now on, not even after it is enabled" in disabled.err
+    assert "What waited to be delivered or retried becomes dead letters." in disabled.err
+    enabled = await command("subscription", "enable", number)
+    assert "what was published while it was disabled is not delivered" in enabled.err
+    requeue = f"--subscription-id {number} --error-code SUBSCRIPTION_INACTIVE"
+    assert f"`surehook dead-letter requeue {requeue}` delivers what was waiting" in enabled.err
+    help_of_disable = (await command("subscription", "disable", "--help")).out
+    assert "this is no pause" in help_of_disable and "dead letters" in help_of_disable
+
+
 async def test_json_of_a_new_subscription_holds_its_secret(command: Command) -> None:
     arguments = ("subscription", "create", "order.paid", URL, "--json")
     made = (await command(*arguments, "--secret", "-", stdin=SECRET.encode() + b"\n")).json()

@@ -43,7 +43,8 @@ Tenant = Annotated[
     str,
     Meta(
         max_length=rules.TENANT_MAX,
-        description="No control characters; empty = no tenant",
+        description="One of your customers, or another part of your system: an event goes only "
+        "to subscriptions of the same tenant. No control characters; empty = no tenant",
         examples=["acme"],
         extra_json_schema=_TEXT,
     ),
@@ -182,6 +183,16 @@ CustomHeaders = Annotated[
 Secret = Annotated[str, Meta(max_length=200, examples=["whsec_…"])]
 
 
+Active = Annotated[
+    bool,
+    Meta(
+        description="False: events created from then on never go to it, not even when it is "
+        "active again, and deliveries that wait or are being retried become dead letters "
+        "(SUBSCRIPTION_INACTIVE)"
+    ),
+]
+
+
 class NewSubscriptionBody(Request, frozen=True, kw_only=True):
     """Events of this type (and tenant) are to be delivered to this URL."""
 
@@ -189,7 +200,7 @@ class NewSubscriptionBody(Request, frozen=True, kw_only=True):
     callback_url: Url
     tenant: Tenant | None = None
     description: Description | None = None
-    active: bool = True
+    active: Active = True
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
     base_delay_seconds: Seconds | None = None
     request_timeout_seconds: Seconds | None = None
@@ -206,7 +217,7 @@ class SubscriptionChanges(Request, frozen=True, kw_only=True):
     event_type: EventType | UnsetType = UNSET
     callback_url: Url | UnsetType = UNSET
     description: Description | UnsetType | None = UNSET
-    active: bool | UnsetType = UNSET
+    active: Active | UnsetType = UNSET
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
     base_delay_seconds: Seconds | UnsetType | None = UNSET
     request_timeout_seconds: Seconds | UnsetType | None = UNSET
@@ -244,7 +255,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     pending_callback_url: Annotated[
         str | None, Meta(description="A new URL that has not proved itself yet")
     ]
-    active: bool
+    active: Active
     verified: bool
     eligible_from: Annotated[Time | None, Meta(description="Events from then on are delivered")]
     max_attempts: int | None

@@ -11,6 +11,7 @@ import click
 from surehook import check as invariants
 from surehook.cli import Invocation
 from surehook.cli.database import on_database
+from surehook.cli.output import waiting, wrapped
 from surehook.config import Config, duration
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.store import open_database, store_of
@@ -43,7 +44,8 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
     if as_json:
         click.echo(json.dumps({"ok": not broken, "invariants": [_as_dict(f) for f in findings]}))
     if broken:
-        raise AnswerIsNo(f"{len(broken)} of {len(findings)} invariants are broken.")
+        verb = "is" if len(broken) == 1 else "are"
+        raise AnswerIsNo(f"{len(broken)} of {len(findings)} invariants {verb} broken.")
 
 
 def _seconds(option: str, given: str | None) -> float | None:
@@ -60,23 +62,29 @@ async def _run(
 ) -> list[invariants.Finding]:
     database = await open_database(config, place, "observer")
     try:
-        report = (lambda _: None) if as_json else _show
         store = store_of(ObserverStore, database)
         since = invariants.BEGINNING
         if age is not None:
             since = await store.now() - timedelta(seconds=age)
-        return await invariants.check(store, since=since, margin=margin, report=report)
+        rules = iter([rule for rule, *_ in invariants.INVARIANTS.values()])
+        with waiting(f"looking for broken: {next(rules)}") as line:
+
+            def report(finding: invariants.Finding) -> None:
+                if not as_json:
+                    line.echo(_shown(finding))
+                line.now(f"looking for broken: {next(rules, 'nothing more')}")
+
+            return await invariants.check(store, since=since, margin=margin, report=report)
     finally:
         await database.close()
 
 
-def _show(finding: invariants.Finding) -> None:
-    mark = click.style("broken", fg="red") if finding.broken else click.style("ok", fg="green")
-    click.echo(f"{mark:<15} {finding.rule} ({finding.seconds:.2f} s)")
-    for line in finding.broken:
-        click.echo(f"       {line}")
-    if finding.note:
-        click.echo(f"       {finding.note}")
+def _shown(finding: invariants.Finding) -> str:
+    word, colour = ("broken", "red") if finding.broken else ("ok", "green")
+    rule = wrapped(f"{finding.rule} ({finding.seconds:.2f} s)", 8)
+    more = [*finding.broken, *([finding.note] if finding.note else [])]
+    below = [f"        {wrapped(line, 8)}" for line in more]
+    return "\n".join([f"{click.style(f'{word:<6}', fg=colour)}  {rule}", *below])
 
 
 def _as_dict(finding: invariants.Finding) -> dict[str, object]:

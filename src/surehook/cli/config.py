@@ -7,6 +7,7 @@ import json
 import click
 
 from surehook.cli import Invocation
+from surehook.cli.output import at_terminal, safe, table
 from surehook.config import Config, default_file, without_password
 
 
@@ -23,10 +24,14 @@ def config(invocation: Invocation, as_json: bool, only_default: bool) -> None:
         shown = {key: {"value": value, "source": source} for key, value, source in rows}
         click.echo(json.dumps(shown, ensure_ascii=False))
         return
+    if at_terminal():
+        table(("setting", "value", "from"), rows)
+        return
     key_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     for key, value, source in rows:
+        value, source = safe(value), safe(source)
         line = f"{key:<{key_width}}  {value:<{min(value_width, 40)}}  "
-        click.echo(line + click.style(source, dim=source == "default"))
+        click.echo(line + source)
 
 
 def _rows(settings: Config) -> list[tuple[str, str, str]]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 import click
 
 from surehook.cli import InOrder, Invocation
+from surehook.cli.output import safe, say_which, waiting
 from surehook.errors import AnswerIsNo, EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def _with_server(
             *args: P.args,
             **kwargs: P.kwargs,
         ) -> None:
-            from surehook.cli.output import say_which
             from surehook.embedded.server import EmbeddedServer
 
             system, programs = _embedded(invocation, data_dir, binaries, makes, must_exist)
@@ -151,7 +151,7 @@ def status(server: EmbeddedServer, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        click.echo("\n".join(f"{name}: {value}" for name, value in facts.items()))
+        click.echo("\n".join(f"{name}: {safe(str(value))}" for name, value in facts.items()))
     if not running:
         sys.exit(AnswerIsNo.exit_code)
 
@@ -175,7 +175,8 @@ def psql(server: EmbeddedServer, arguments: tuple[str, ...]) -> None:
 @db.command(help="Move the data to the newest PostgreSQL at hand; the old data is kept beside.")
 @_with_server()
 def upgrade(server: EmbeddedServer) -> None:
-    old, new, kept = server.upgrade()
+    with waiting("upgrading"):
+        old, new, kept = server.upgrade()
     if old == new:
         click.echo(f"nothing to do: {old} is the newest PostgreSQL here")
         return

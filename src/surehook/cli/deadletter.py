@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import OneOf, id_argument, id_option, number, time_option
+from surehook.cli.arguments import (
+    OneOf,
+    id_argument,
+    id_option,
+    number,
+    only_of_tenant,
+    time_option,
+)
 from surehook.cli.connection import Api, through_api
 from surehook.cli.delivery import explain
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
+    counted,
     done,
     facts,
     heading,
@@ -27,6 +35,7 @@ from surehook.cli.output import (
     payload,
     progress,
     table,
+    waiting,
     write_json,
 )
 from surehook.delivery.outcome import ErrorCode
@@ -59,7 +68,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
             metavar="CODE",
             help="Only with this last error; docs/reference/errors.md lists them.",
         ),
-        click.option("--tenant", help="Only of this tenant."),
+        only_of_tenant,
         time_option("--failed-from", "Failed then or later; 1h: an hour ago."),
         time_option("--failed-until", "Failed before."),
     )
@@ -109,6 +118,8 @@ def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
         [
             ("id", found.id),
             ("last_error", found.final_error_code),
+            ("last_answer", attempts[-1].response_status if attempts else None),
+            ("attempts", len(attempts)),
             ("event_id", found.event_id),
             ("subscription_id", found.subscription_id),
             ("delivery_id", found.saga_id),
@@ -178,13 +189,14 @@ def requeue(
             if not would.count:
                 _show_many(would, as_json, "requeued")
                 return
-        with progress("requeueing", None):
+        with waiting("requeueing"):
             answer = client.dead_letters.requeue_many(**wanted)
     _show_many(answer, as_json, "requeued")
     if answer.skipped:
+        verb, whose = ("was", "its") if len(answer.skipped) == 1 else ("were", "their")
         raise AnswerIsNo(
-            f"{len(answer.skipped)} were not requeued: their subscription is not active and "
-            "verified."
+            f"{counted(len(answer.skipped), 'dead letter')} {verb} not requeued: {whose} "
+            "subscription is not active and verified."
         )
 
 
@@ -192,15 +204,16 @@ def _ask(count: int) -> None:
     if not count:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{count} dead letters fit.", "Say --yes to requeue them.")
-    click.confirm(f"Requeue {count} dead letters?", abort=True, err=True)
+        fit, them = ("fits", "it") if count == 1 else ("fit", "them")
+        raise UsageError(f"{counted(count, 'dead letter')} {fit}.", f"Say --yes to requeue {them}.")
+    click.confirm(f"Requeue {counted(count, 'dead letter')}?", abort=True, err=True)
 
 
 def _show_many(answer: RequeuedMany, as_json: bool, word: str) -> None:
     if as_json:
         write_json(answer)
         return
-    done(f"{answer.count} dead letters {word}")
+    done(f"{counted(answer.count, 'dead letter')} {word}")
     if answer.sagas:
         rows = [(pair.dead_letter_id, pair.saga_id) for pair in answer.sagas[:IDS_SHOWN]]
         table(("dead letter", "new delivery"), rows)
@@ -233,7 +246,9 @@ def _requeue_each(api: Api, ids: tuple[int, ...], as_json: bool) -> None:
     for number, error in refused:
         click.echo(f"dead letter {number}: {error.message}", err=True)
     if refused:
-        raise AnswerIsNo(f"{len(refused)} of {len(ids)} dead letters were not requeued.")
+        verb = "was" if len(refused) == 1 else "were"
+        of = counted(len(ids), "dead letter")
+        raise AnswerIsNo(f"{len(refused)} of {of} {verb} not requeued.")
 
 
 def _requeue_one(

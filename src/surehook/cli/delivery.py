@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import OneOf, id_argument, id_option, time_option
+from surehook.cli.arguments import OneOf, id_argument, id_option, only_of_tenant, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.output import (
     as_json_option,
@@ -45,7 +45,7 @@ def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
         id_option("--event-id", "event"),
         id_option("--subscription-id", "subscription"),
         click.option("--event-type", help="Only events of this type."),
-        click.option("--tenant", help="Only of this tenant."),
+        only_of_tenant,
     )
     for option in reversed(options):
         command = option(command)
@@ -105,15 +105,25 @@ def explain(attempts: Iterable[tuple[int, Attempt]]) -> None:
     told: list[tuple[str, object]] = []
     codes: dict[str, None] = {}
     for number, one in attempts:
-        if one.response_excerpt:
+        why = one.response_excerpt[:EXCERPT_SHOWN_MAX] if one.response_excerpt else _why(one)
+        if why:
             word = "answered" if one.response_status else "failed"
-            told.append((f"attempt {number} {word}", one.response_excerpt[:EXCERPT_SHOWN_MAX]))
+            told.append((f"attempt {number} {word}", why))
         if one.error_code:
             codes[one.error_code] = None
     if told:
         heading("Why")
         facts(told)
     advise(codes)
+
+
+def _why(one: Attempt) -> str:
+    """Of a failure that left no words of its own."""
+    if one.error_code is None:
+        return ""
+    if one.response_status:
+        return f"{one.response_status}, without a body"
+    return cause_of(one.error_code) or one.error_code
 
 
 def advise(codes: Iterable[str]) -> None:
@@ -129,6 +139,12 @@ def advice_on(code: str | None) -> str:
     from surehook.delivery.outcome import ErrorCode
 
     return next((known.advice for known in ErrorCode if known == code), "")
+
+
+def cause_of(code: str) -> str:
+    from surehook.delivery.outcome import ErrorCode
+
+    return next((known.cause for known in ErrorCode if known == code), "")
 
 
 def _facts(found: DeliveryWithAttempts) -> list[tuple[str, object]]:

@@ -171,13 +171,13 @@ async def _make_ready(config: Config, place: Place) -> None:
 def _greet(ready: Ready) -> None:
     from surehook.dev import EVENT_TYPE
 
-    own = f"https://localhost:PORT with the certificate {ready.server_file} is trusted here"
     rows = (
         ("API", ready.api_url, "cyan"),
         ("documentation", f"{ready.api_url}/docs", "cyan"),
         ("key", ready.key, ""),
         ("receiver", f"{ready.receiver_url}  (subscription {ready.subscription_id})", ""),
-        ("own endpoint", own, ""),
+        ("own endpoint", "https://localhost:PORT is trusted with this certificate:", ""),
+        ("", str(ready.server_file), ""),
     )
     click.echo()
     click.secho(f"First webhook delivered after {ready.seconds:.1f} s.", bold=True, fg="green")
@@ -188,11 +188,12 @@ def _greet(ready: Ready) -> None:
     click.secho("\nPublish another one:\n", bold=True)
     click.echo(
         f"  curl {ready.api_url}/v1/events \\\n"
-        f"    -H 'authorization: Bearer {ready.key}' -H 'content-type: application/json' \\\n"
+        f"    -H 'authorization: Bearer {ready.key}' \\\n"
+        "    -H 'content-type: application/json' \\\n"
         f'    -d \'{{"event_type": "{EVENT_TYPE}", "payload": {{"number": 2}}}}\'\n'
     )
     click.secho(
-        "Deliveries to this receiver appear below; `surehook tail` shows all. Ctrl-C ends it.\n",
+        "Deliveries to this receiver appear below; `surehook tail` shows all.\nCtrl-C ends it.\n",
         dim=True,
     )
 

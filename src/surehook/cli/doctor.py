@@ -11,10 +11,13 @@ import click
 
 from surehook.cli import Invocation
 from surehook.cli.database import on_database
+from surehook.cli.output import waiting, wrapped
 from surehook.config import without_password
 from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
+from surehook.store import engine_of
 from surehook.store.findings import Finding, Level
+from surehook.store.logins import Login
 
 _MARKS = {
     Level.GOOD: ("ok", "green"),
@@ -27,7 +30,11 @@ _MARKS = {
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def doctor(invocation: Invocation, as_json: bool) -> None:
-    with on_database(invocation) as (config, place):
+    with (
+        on_database(invocation) as (config, place),
+        engine_of(place.url).losing(Login("doctor", place.url)),
+        waiting("examining the database"),
+    ):
         findings = asyncio.run(examine(config, place))
     fit = all(finding.level is not Level.WRONG for finding in findings)
     if as_json:
@@ -44,4 +51,4 @@ def doctor(invocation: Invocation, as_json: bool) -> None:
 def _line(finding: Finding) -> str:
     word, colour = _MARKS[finding.level]
     text = " ".join(filter(None, [finding.says, finding.advice]))
-    return f"{click.style(f'{word:<5}', fg=colour)}  {finding.subject}: {text}"
+    return f"{click.style(f'{word:<5}', fg=colour)}  {wrapped(f'{finding.subject}: {text}', 7)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, time_option
+from surehook.cli.arguments import id_argument, only_of_tenant, time_option
 from surehook.cli.connection import Api, through_api
 from surehook.cli.delivery import DELIVERY_COLUMNS
 from surehook.cli.output import (
@@ -33,7 +33,7 @@ def event() -> None:
 
 
 @event.command("list", help="List events, newest first.")
-@click.option("--tenant", help="Only of this tenant.")
+@only_of_tenant
 @click.option("--event-type", help="Only of this type.")
 @click.option("--external-id", help="Only with this id of the sender's.")
 @time_option("--created-from", "Created then or later; 1h is an hour ago.")

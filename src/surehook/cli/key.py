@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from surehook.cli import InOrder, Invocation
-from surehook.cli.arguments import id_argument
+from surehook.cli.arguments import TENANT, id_argument, tenant_option
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -43,7 +43,10 @@ def key() -> None:
     type=click.Choice([scope.value for scope in Scope]),
     help="What it allows; may be repeated. admin implies the others.",
 )
-@click.option("--tenant", help="Bind it: it sees and writes only this tenant's.")
+@tenant_option(
+    f"{TENANT}. A key bound to one sees and writes only what is that tenant's; without this it "
+    "sees and writes everything."
+)
 @as_json_option
 @click.pass_obj
 def create(
@@ -59,7 +62,7 @@ def create(
 
 
 @key.command("list", help="List the keys, newest first.")
-@click.option("--tenant", help="Only those bound to this tenant.")
+@tenant_option("Only those bound to this tenant.")
 @as_lines_option
 @click.pass_obj
 def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None:

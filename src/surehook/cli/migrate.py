@@ -11,6 +11,7 @@ import click
 from surehook import __version__
 from surehook.cli import Invocation
 from surehook.cli.database import on_database
+from surehook.cli.output import counted, waiting
 from surehook.config import Config
 from surehook.errors import AnswerIsNo
 from surehook.store import engine_of
@@ -34,16 +35,13 @@ def migrate(invocation: Invocation, status: bool, sql: bool, as_json: bool) -> N
 async def _run(config: Config, place: Place, status: bool, sql: bool, as_json: bool) -> None:
     timeout = config.seconds("database.connect_timeout")
     engine = engine_of(place.url)
-    connection = await engine.connect(Login("migrate", place.url), timeout)
-    try:
+    async with engine.session(Login("migrate", place.url), timeout) as connection:
         if status:
             _show(await engine.read_state(connection), as_json)
         elif sql:
             _print_sql(config, engine, await engine.read_state(connection))
         else:
             await _apply(config, place, engine, connection, as_json)
-    finally:
-        await connection.close()
 
 
 async def _apply(
@@ -51,19 +49,21 @@ async def _apply(
 ) -> None:
     done: list[str] = []
 
-    def report(line: str) -> None:
-        done.append(line)
-        if not as_json:
-            click.echo(line)
-
     with_roles = config.flag("database.roles")
-    await engine.migrate(
-        connection,
-        buckets=config.optional_number("database.buckets"),
-        role_secret=place.role_secret if with_roles else None,
-        grants=with_roles,
-        report=report,
-    )
+    with waiting("migrating") as progress:
+
+        def report(line: str) -> None:
+            done.append(line)
+            if not as_json:
+                progress.echo(line)
+
+        await engine.migrate(
+            connection,
+            buckets=config.optional_number("database.buckets"),
+            role_secret=place.role_secret if with_roles else None,
+            grants=with_roles,
+            report=report,
+        )
     if as_json:
         click.echo(json.dumps({"done": done}))
     elif not done:
@@ -87,7 +87,9 @@ def _show(state: State, as_json: bool) -> None:
             for version, title in rows:
                 click.echo(f"{word} {version:04} {title}")
     if pending:
-        raise AnswerIsNo(f"{len(pending)} migrations are missing.", "Run `surehook migrate`.")
+        verb = "is" if len(pending) == 1 else "are"
+        missing = f"{counted(len(pending), 'migration')} {verb} missing."
+        raise AnswerIsNo(missing, "Run `surehook migrate`.")
 
 
 def _print_sql(config: Config, engine: Engine, state: State) -> None:

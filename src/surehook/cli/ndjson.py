@@ -18,9 +18,9 @@ import msgspec
 
 from surehook import payload as payloads
 from surehook import rules
-from surehook.cli.arguments import STANDARD_INPUT, opened
+from surehook.cli.arguments import STANDARD_INPUT, opened, readable
 from surehook.cli.connection import Api
-from surehook.cli.output import done, note, progress, safe, write_json
+from surehook.cli.output import counted, done, note, progress, safe, write_json
 from surehook.client.blocking import Client
 from surehook.client.calls import NewEvent
 from surehook.client.errors import ClientError, InvalidRequest
@@ -76,7 +76,7 @@ class Lines:
 
     def batches(self, stream: IO[bytes]) -> Iterator[Batch]:
         batch = Batch()
-        for number, line in enumerate(iter(lambda: stream.readline(LINE_BYTES_MAX), b""), 1):
+        for number, line in enumerate(iter(lambda: self._line(stream), b""), 1):
             if number <= self.skip or not line.strip():
                 continue
             if batch.full(len(line)):
@@ -87,6 +87,10 @@ class Lines:
             batch.size += len(line)
         if batch.events:
             yield batch
+
+    def _line(self, stream: IO[bytes]) -> bytes:
+        with readable(self.source):
+            return stream.readline(LINE_BYTES_MAX)
 
     def _event(self, number: int, line: bytes) -> NewEvent:
         try:
@@ -127,7 +131,7 @@ class Tally:
 
     def __str__(self) -> str:
         before = f", {self.duplicates} had been published before" if self.duplicates else ""
-        return f"{self.stored} {'event' if self.stored == 1 else 'events'} published{before}"
+        return f"{counted(self.stored, 'event')} published{before}"
 
     def how_to_go_on(self) -> str:
         if not self.through:
@@ -140,9 +144,10 @@ class Tally:
         for line, reason in self.refused[:REFUSED_SHOWN]:
             click.echo(f"line {line}: {safe(reason)}", err=True)
         if self.refused:
+            verb, whose = ("was", "its") if len(self.refused) == 1 else ("were", "their")
             raise AnswerIsNo(
-                f"{len(self.refused)} lines were not stored: their external_id stands for another "
-                "event, or an open transaction holds it."
+                f"{counted(len(self.refused), 'line')} {verb} not stored: {whose} external_id "
+                "already belongs to another event, or an open transaction holds it."
             )
 
 
@@ -154,7 +159,7 @@ def publish_lines(api: Api, lines: Lines, as_json: bool) -> None:
             with progress("publishing", lines.size) as step:
                 for batch in lines.batches(stream):
                     tally.add(batch, _send(client, batch))
-                    step(batch.size, f"{tally.stored + tally.duplicates} events")
+                    step(batch.size, counted(tally.stored + tally.duplicates, "event"))
         except (UsageError, ClientError) as error:
             error.advice = f"{error.advice} {tally.how_to_go_on()}".strip()
             raise

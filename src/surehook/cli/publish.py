@@ -5,12 +5,19 @@ Reads   the arguments, a file or standard input     Writes  events, by way of th
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from surehook.cli.arguments import STANDARD_INPUT, payload_arguments, payload_of
+from surehook.cli.arguments import (
+    STANDARD_INPUT,
+    TENANT,
+    payload_arguments,
+    payload_of,
+    tenant_option,
+)
 from surehook.cli.connection import Api, through_api, wrong_use
 from surehook.cli.output import as_json_option, done, note, write_json
 from surehook.errors import UsageError
@@ -18,6 +25,8 @@ from surehook.errors import UsageError
 if TYPE_CHECKING:
     from surehook.client.blocking import Client
 
+LOOKED_AT = 200
+SHOWN = 3
 HELP = """Publish an event; it is durable when this returns.
 
 PAYLOAD is JSON, kept byte for byte; - or --file reads it from elsewhere.
@@ -31,7 +40,10 @@ sent again without being stored twice.
 @click.command(help=HELP)
 @click.argument("event_type", required=False)
 @payload_arguments
-@click.option("--tenant", help="Whose event it is.")
+@tenant_option(
+    f"{TENANT}: the event goes only to subscriptions of the same tenant, and without one only to "
+    "those without one."
+)
 @click.option("--external-id", help="Your own id of it: the same one again is stored once.")
 @click.option("--ndjson", is_flag=True, help="Many events, one per line of --file or -.")
 @click.option(
@@ -82,12 +94,22 @@ def _note_if_nobody_wants_it(client: Client, event_id: int) -> None:
 
     try:
         event = client.events.get(event_id)
-        wanted = {"tenant": event.tenant, "event_type": event.event_type}
-        found = client.subscriptions.list(**wanted, active=True, verified=True, limit=1)
-        if next(found, None) is None:
-            note(f"No active and verified subscription has {event.event_type} now: nobody gets it.")
+        ready: dict[str, Any] = {"event_type": event.event_type, "active": True, "verified": True}
+        if next(client.subscriptions.list(**ready, tenant=event.tenant, limit=1), None):
+            return
+        # A key that is bound to a tenant sees no other's.
+        others = {one.tenant for one in islice(client.subscriptions.list(**ready), LOOKED_AT)}
     except ClientError:
         return  # it is published; many a key may do nothing else
+    of = f" of tenant {event.tenant}" if event.tenant else " without a tenant"
+    note(
+        f"No active, verified subscription{of if others else ''} matches {event.event_type}; the "
+        "event will not be delivered."
+    )
+    if others:
+        shown = [f"tenant {name}" if name else "no tenant" for name in sorted(others)[:SHOWN]]
+        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        note(f"Subscriptions to it exist under {', '.join(shown)}{more}: publish with --tenant.")
 
 
 def _source(

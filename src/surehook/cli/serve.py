@@ -24,6 +24,16 @@ from surehook.store import engine_of
 from surehook.store.logins import Login, Place, login
 from surehook.system import System, created_by
 
+DOES = {
+    "api": "serves the HTTP API",
+    "verifier": "challenges endpoints to prove that they hold their secret",
+    "router": "finds for every event the subscriptions that get it",
+    "orchestrator": "decides what is attempted when, and what is given up",
+    "worker": "sends deliveries",
+    "cleaner": "takes back what a lost worker held",
+    "deadletters": "keeps what was given up",
+}
+
 
 def _names(given: str | None) -> Sequence[str]:
     if given is None:
@@ -40,14 +50,25 @@ def _names(given: str | None) -> Sequence[str]:
 
 
 @click.command(help="Run all components in this process, or only some, until it is told to end.")
-@click.option("--components", metavar="A,B,…", help="Only these (default: all).")
+@click.option(
+    "--components",
+    metavar="A,B,…",
+    help=f"Only these of {', '.join(COMPONENTS)}.  [default: all]",
+)
 @click.pass_obj
 def serve(invocation: Invocation, components: str | None) -> None:
     names = _names(components)
     run_components(invocation.config(), names, "surehook serve")
 
 
-@click.command(help="Run one component alone.")
+RUN_HELP = """Run one component alone, until it is told to end.
+
+\b
+NAME is one of
+""" + "\n".join(f"  {name:<13} {DOES.get(name, '')}".rstrip() for name in COMPONENTS)
+
+
+@click.command(help=RUN_HELP)
 @click.argument("name", metavar="NAME")
 @click.pass_obj
 def run(invocation: Invocation, name: str) -> None:
@@ -94,8 +115,7 @@ async def make_ready(config: Config, place: Place, component: str) -> None:
     # Someone else's database may give us no login but the components' own.
     who = Login("serve", place.url) if config.embedded else login(config, place, _role(component))
     engine = engine_of(who.url)
-    connection = await engine.connect(who, timeout)
-    try:
+    async with engine.session(who, timeout) as connection:
         await refuse_if_unsafe(config, who.url, connection)
         if config.embedded:
             await engine.migrate(
@@ -104,8 +124,6 @@ async def make_ready(config: Config, place: Place, component: str) -> None:
                 role_secret=place.role_secret if config.flag("database.roles") else None,
                 grants=config.flag("database.roles"),
             )
-    finally:
-        await connection.close()
 
 
 def _role(component: str) -> str:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, payload_arguments, payload_of, secret_of
+from surehook.cli.arguments import (
+    TENANT,
+    Finite,
+    id_argument,
+    only_of_tenant,
+    payload_arguments,
+    payload_of,
+    secret_of,
+    tenant_option,
+)
 from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
 from surehook.cli.delivery import advice_on
 from surehook.cli.output import (
@@ -55,10 +64,12 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option("--description", help="What it is for."),
         click.option("--max-attempts", type=int, help="Attempts before it is a dead letter."),
-        click.option("--base-delay-seconds", type=float, help="Delay before the first retry."),
-        click.option("--request-timeout-seconds", type=float, help="How long an attempt may take."),
+        click.option("--base-delay-seconds", type=Finite(), help="Delay before the first retry."),
+        click.option(
+            "--request-timeout-seconds", type=Finite(), help="How long an attempt may take."
+        ),
         click.option("--concurrency-cap", type=int, help="Attempts under way at once."),
-        click.option("--rate-limit-per-second", type=float, help="Attempts begun per second."),
+        click.option("--rate-limit-per-second", type=Finite(), help="Attempts begun per second."),
         click.option("--custom-header", multiple=True, metavar="'NAME: VALUE'", help=header),
     )
     for option in reversed(options):
@@ -75,9 +86,16 @@ _secret_option = click.option(
 @subscription.command(help="Create a subscription. Its secret is shown this once.")
 @click.argument("event_type")
 @click.argument("callback_url")
-@click.option("--tenant", help="Whose events.")
+@tenant_option(
+    f"{TENANT}: a subscription gets only the events of its own tenant, and without one only those "
+    "that were published without one."
+)
 @_settings
-@click.option("--inactive", is_flag=True, help="Deliver nothing until it is enabled.")
+@click.option(
+    "--inactive",
+    is_flag=True,
+    help="Create it disabled: events published before it is enabled never go to it.",
+)
 @click.option("--signature", type=click.Choice(["v1", "v1a", "v1,v1a"]), help="[default: v1]")
 @_secret_option
 @as_json_option
@@ -116,7 +134,7 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @subscription.command("list", help="List subscriptions, newest first.")
-@click.option("--tenant", help="Only of this tenant.")
+@only_of_tenant
 @click.option("--event-type", help="Only for this type.")
 @click.option("--active/--inactive", default=None, help="Only those that are, or are not.")
 @click.option("--verified/--unverified", default=None, help="Only those that are, or are not.")
@@ -220,11 +238,38 @@ def _switch(api: Api, subscription_id: int, active: bool, as_json: bool) -> None
         write_json(changed)
         return
     done(f"subscription {changed.id} is {'enabled' if changed.active else 'disabled'}")
-    if changed.active and not changed.verified:
+    requeue = f"surehook dead-letter requeue --subscription-id {changed.id}"
+    if not changed.active:
+        note(
+            "It gets no event that is published from now on, not even after it is enabled again. "
+            "What waited to be delivered or retried becomes dead letters."
+        )
+    elif not changed.verified:
         note(f"Nothing is delivered before `surehook subscription verify {changed.id}`.")
+    else:
+        note(
+            "It gets what is published from now on; what was published while it was disabled is "
+            f"not delivered. `{requeue} --error-code SUBSCRIPTION_INACTIVE` delivers what was "
+            "waiting when it was disabled."
+        )
 
 
-@subscription.command(help="Deliver again from now on.")
+ENABLE_HELP = """Deliver events that are published from now on.
+
+Events published while it was disabled are not delivered. Deliveries that were waiting or being
+retried when it was disabled are dead letters with the error SUBSCRIPTION_INACTIVE; `surehook
+dead-letter requeue --subscription-id ID --error-code SUBSCRIPTION_INACTIVE` delivers them.
+"""
+DISABLE_HELP = """Stop delivering to it; this is no pause.
+
+Events published from now on never go to it, not even after it is enabled again. Deliveries that
+wait or are being retried are given up when their turn comes: they become dead letters with the
+error SUBSCRIPTION_INACTIVE, which can be requeued once it is enabled. A request that is under way
+is finished.
+"""
+
+
+@subscription.command(help=ENABLE_HELP, short_help="Deliver events published from now on.")
 @_with_id
 @as_json_option
 @through_api
@@ -232,7 +277,7 @@ def enable(api: Api, subscription_id: int, as_json: bool) -> None:
     _switch(api, subscription_id, True, as_json)
 
 
-@subscription.command(help="Deliver nothing until it is enabled again.")
+@subscription.command(help=DISABLE_HELP, short_help="Stop delivering; no pause: retries end.")
 @_with_id
 @as_json_option
 @through_api
@@ -248,7 +293,7 @@ def disable(api: Api, subscription_id: int, as_json: bool) -> None:
 @click.option("--code", metavar="7QXM-2KPA-9DTR", help="The code that a challenge carried.")
 @click.option(
     "--wait",
-    type=click.FloatRange(0, 30, min_open=True),
+    type=Finite(0, 30, min_open=True),
     metavar="SECONDS",
     help="Wait until the challenge was tried, 30 at most; exit 1 if it failed.",
 )
@@ -280,7 +325,7 @@ def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json:
         done(f"subscription {subscription_id} is verified")
     elif wait is None:
         done(f"a challenge is on its way to {safe(sent.callback_url)}")
-        note(f"`surehook subscription show {subscription_id}` tells what comes of it.")
+        note(f"`surehook subscription show {subscription_id}` shows the result.")
     else:
         facts(_verification_facts(sent))
 
@@ -339,7 +384,7 @@ def _show_test(result: TestResult) -> None:
 @subscription.command("rotate-secret", help="Make a new secret, shown this once.")
 @_with_id
 @click.option(
-    "--overlap-seconds", type=float, help="How long the old one signs too; usually a day."
+    "--overlap-seconds", type=Finite(), help="How long the old one signs too; usually a day."
 )
 @_secret_option
 @as_json_option

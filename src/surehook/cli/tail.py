@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from surehook.cli.arguments import COUNT_MAX, Finite
 from surehook.cli.connection import Api, one_page, through_api
 from surehook.cli.delivery import delivery_filters
 from surehook.cli.output import as_lines_option, note, status, write_json
@@ -42,11 +43,11 @@ TRIES = 8
     "--interval",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0.1, 3600),
+    type=Finite(0.1, 3600),
     metavar="SECONDS",
     help="How often to look.",
 )
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N lines.")
+@click.option("--count", type=click.IntRange(1, COUNT_MAX), metavar="N", help="End after N lines.")
 @as_lines_option
 @through_api
 def tail(
