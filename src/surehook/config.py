@@ -478,7 +478,7 @@ SETTINGS: tuple[Setting, ...] = (
         "api.key_failures",
         60,
         whole(1, 1_000_000),
-        "How many wrong keys one address may send per minute; beyond that, 429.",
+        "How many wrong keys from one address get 401 per minute; the others get 429.",
     ),
     Setting(
         "api.metrics_open",

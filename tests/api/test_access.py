@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from support import OpenStore
 from support.api import NewKey, OpenApi
 from support.http import Client, Reply
 from support.rows import a_dead_letter, a_saga, a_subscription, an_event
 from support.waiting import until
 from surehook.api import auth
 from surehook.api.app import ROUTES
+from surehook.api.problems import Problem
 from surehook.api.routes import Route
 from surehook.states import SagaStatus
+from surehook.store.key_checks import KeyCheckStore
 
 SECRET_TEXT = "only-acme-may-see-this"
 GUARDED = [route for route in ROUTES if route.scope is not None]
@@ -226,3 +230,39 @@ async def test_wrong_keys_from_one_address_are_limited_and_known_keys_pass(
     assert int(replies[-1].headers["retry-after"]) > 0
     assert (await good.get("/v1/events")).status == 200
     assert (await client.get("/v1/events")).status == 200
+
+
+async def test_wrong_keys_of_others_do_not_lock_a_valid_new_key_out(open_api: OpenApi) -> None:
+    """All come from the address of one reverse proxy."""
+    client = await open_api({"api.key_failures": 5})
+    made = [
+        (await client.post("/v1/keys", {"name": "good", "scopes": ["read"]})).json()["key"]
+        for _ in range(3)
+    ]
+    wrong = [client.with_key(f"shk_{n}").get("/v1/events") for n in range(50)]
+    good = [client.with_key(key).get("/v1/events") for key in made]
+    replies = await asyncio.gather(*wrong, *good)
+    assert {reply.status for reply in replies[:50]} == {401, 429}
+    assert [reply.status for reply in replies[50:]] == [200, 200, 200]
+
+
+async def test_a_flood_of_wrong_keys_costs_few_questions(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    find = KeyCheckStore.find
+
+    async def counted(store: KeyCheckStore, hashes: list[bytes]) -> Any:
+        asked.append(len(hashes))
+        return await find(store, hashes)
+
+    monkeypatch.setattr(KeyCheckStore, "find", counted)
+    monkeypatch.setattr(auth, "LOOKUP_SECONDS", 60.0)
+    checks = auth.KeyChecks(KeyCheckStore(await open_store("key_checks")), None, 10)
+    waiting = [checks.check(b"Bearer shk_%d" % n, "192.0.2.1") for n in range(1900)]
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert asked == [auth.LOOKUP_KEYS, 900]
+    statuses = [result.kind.status for result in results if isinstance(result, Problem)]
+    assert statuses.count(401) + statuses.count(429) == 1900
+    assert statuses.count(401) < 100  # ten, and what a minute gives back meanwhile
+    await checks.close()

@@ -3,9 +3,13 @@
 Component  key_checks       Role  key_checker
 Reads   api_keys            Writes  last_used_at, once a minute
 
-A key that was found is kept for at most two seconds, so that a revoked one is out after two: at
-the first second's end it is looked up again in the background, at the second's end it is waited
-for. While the database is away nobody new is let in.
+Cached for 2 s, so that a revoked key is out after two: after 1 s a key is looked up again in the
+background, after 2 s requests wait for that. While the database is away nobody new is let in.
+
+Keys that are not cached are looked up together, one question at a time, so that a flood of wrong
+keys costs the database no more than a few. Whoever has a valid key is therefore never turned away
+for the wrong ones of others at the same address, a reverse proxy's for instance: only the wrong
+ones are answered with 429. They cannot be guessed, 256 bits are random.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ LIFE_SECONDS = 2.0
 LOOKUP_SECONDS = 1.5
 TOUCH_SECONDS = 60.0
 KEYS_KEPT = 10_000
+LOOKUP_KEYS = 1000  # in one question
 ADDRESSES_KEPT = 10_000
 ALL_SCOPES = frozenset(Scope)
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="surehook"'),)
@@ -56,6 +61,9 @@ class Key(msgspec.Struct, frozen=True):
         return self.tenant
 
 
+_Row = tuple[int, str, str, str | None, bytes]
+
+
 class _Kept(msgspec.Struct):
     key: Key | None
     asked_at: float  # before the question: what was true then
@@ -72,7 +80,9 @@ class KeyChecks:
         self._admin_hash = hashlib.sha256(admin_key.encode()).digest() if admin_key else b""
         self._admin = Key(0, "the configuration's", ALL_SCOPES, None)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
-        self._asking: dict[bytes, asyncio.Task[Key | None]] = {}
+        self._asking: dict[bytes, asyncio.Future[Key | None]] = {}
+        self._unasked: list[bytes] = []
+        self._lookup: asyncio.Task[None] | None = None
         self._touching: set[asyncio.Task[None]] = set()
         self._failures = Failures(failures_per_minute)
 
@@ -88,36 +98,57 @@ class KeyChecks:
         now = time.monotonic()
         kept = self._kept.get(key_hash)
         if kept is None or now - kept.asked_at >= LIFE_SECONDS:
-            if kept is None and self._failures.too_many(client, now):
-                raise _limited()
-            key = await self._wait_for(self._ask(key_hash, now))
+            key = await self._wait_for(self._ask(key_hash))
         else:
             key = kept.key
             if now - kept.asked_at >= FRESH_SECONDS:
-                self._ask(key_hash, now)
+                self._ask(key_hash)
         if key is None:
+            if self._failures.too_many(client, now):
+                raise _limited()
             self._failures.count(client, now)
             raise Problem(NO_KEY, "The key is unknown or revoked.", None, _CHALLENGE)
         self._touch(key_hash, key, now)
         return key
 
-    def _ask(self, key_hash: bytes, now: float) -> asyncio.Task[Key | None]:
-        """Look a key up; many who ask for the same one share the question."""
-        task = self._asking.get(key_hash)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._look_up(key_hash, now))
-            self._asking[key_hash] = task
-            task.add_done_callback(lambda done: self._asked(key_hash, done))
-        return task
+    def _ask(self, key_hash: bytes) -> asyncio.Future[Key | None]:
+        """Look a key up; many who ask for the same one share the answer."""
+        answer = self._asking.get(key_hash)
+        if answer is None:
+            loop = asyncio.get_running_loop()
+            answer = self._asking[key_hash] = loop.create_future()
+            self._unasked.append(key_hash)
+            if self._lookup is None or self._lookup.done():
+                self._lookup = loop.create_task(self._look_up())
+        return answer
 
-    def _asked(self, key_hash: bytes, task: asyncio.Task[Key | None]) -> None:
-        self._asking.pop(key_hash, None)
-        if not task.cancelled():
-            task.exception()  # whoever waits hears of it; a refresh in the background need not
+    async def _look_up(self) -> None:
+        """Ask for all that wait, until nobody does."""
+        while self._unasked:
+            hashes, self._unasked = self._unasked[:LOOKUP_KEYS], self._unasked[LOOKUP_KEYS:]
+            now = time.monotonic()
+            question = asyncio.ensure_future(self._store.find(hashes))
+            question.add_done_callback(_heard)
+            try:
+                # Not wait_for(): giving up must not wait for the driver to cancel the question.
+                await asyncio.wait([question], timeout=LOOKUP_SECONDS)
+            finally:
+                question.cancel()
+            error: BaseException | None = DatabaseUnreachable("The database does not answer.")
+            rows: dict[bytes, _Row] = {}
+            if question.done() and not question.cancelled():
+                error = question.exception()
+                rows = {} if error else {row[4]: row for row in question.result()}
+            for key_hash in hashes:
+                answer = self._asking.pop(key_hash)
+                if error is None:
+                    answer.set_result(self._keep(key_hash, rows.get(key_hash), now))
+                else:
+                    answer.set_exception(error)
+                    answer.exception()  # a refresh in the background need not hear of it
 
-    async def _look_up(self, key_hash: bytes, now: float) -> Key | None:
-        row = await self._store.find(key_hash)
-        if row is None or not hmac.compare_digest(row[4], key_hash):
+    def _keep(self, key_hash: bytes, row: _Row | None, now: float) -> Key | None:
+        if row is None:
             self._kept.pop(key_hash, None)
             return None
         scopes = frozenset(row[2].split(","))
@@ -129,13 +160,12 @@ class KeyChecks:
             self._kept.popitem(last=False)
         return key
 
-    async def _wait_for(self, task: asyncio.Task[Key | None]) -> Key | None:
-        # Not wait_for(): giving up must not wait for the driver to cancel the question.
-        await asyncio.wait([task], timeout=LOOKUP_SECONDS)
-        if not task.done():
+    async def _wait_for(self, answer: asyncio.Future[Key | None]) -> Key | None:
+        await asyncio.wait([answer], timeout=LOOKUP_SECONDS)
+        if not answer.done():
             raise unavailable("The key cannot be checked: the database does not answer.")
         try:
-            return task.result()
+            return answer.result()
         except DatabaseUnreachable:
             raise unavailable("The key cannot be checked: the database does not answer.") from None
 
@@ -154,10 +184,16 @@ class KeyChecks:
             await self._store.touch(key_id, TOUCH_SECONDS)
 
     async def close(self) -> None:
-        tasks = [*self._asking.values(), *self._touching]
+        tasks = [*([self._lookup] if self._lookup else []), *self._touching]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _heard(question: asyncio.Future[list[_Row]]) -> None:
+    """Also of one that was given up: nobody else asks what became of it."""
+    if not question.cancelled():
+        question.exception()
 
 
 class Failures:

@@ -1,8 +1,8 @@
 -- Key checks: SELECT api_keys, UPDATE last_used_at.
 
--- name: find_key :one
+-- name: find_keys :many
 SELECT id, name, scopes, tenant, key_hash FROM api_keys
-WHERE key_hash = :key_hash AND revoked_at IS NULL;
+WHERE key_hash IN :key_hashes AND revoked_at IS NULL;
 
 -- name: touch_key :none
 -- Once a minute is enough, whichever process is first.
