@@ -12,7 +12,9 @@ from support import Configure
 from support.api import FLAGS, OpenApi, serving
 from support.http import Client
 from support.receiver import Answer, Receiver
+from support.rows import a_job, a_saga, an_event
 from surehook.receive import verify
+from surehook.states import JobStatus
 from surehook.store.logins import Place
 
 NEW = {"event_type": "order.paid", "callback_url": "https://shop.example.com/hooks"}
@@ -203,3 +205,76 @@ async def test_a_change_of_what_is_not_there_is_not_found_whatever_if_match_says
     for tag in ("*", '"1"'):
         reply = await client.ask("PATCH", "/v1/subscriptions/99", {}, {"if-match": tag})
         assert reply.status == 404
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8443",
+        "api.localhost",
+        "printer.local",
+        "db.svc.cluster.local",
+        "metadata.google.internal",
+        "metadata",
+        "intranet",
+        "10.1.2.3",
+        "[::1]",
+        "169.254.169.254",
+    ],
+)
+async def test_a_host_that_can_never_be_delivered_to_is_refused_at_once(
+    client: Client, open_api: OpenApi, host: str
+) -> None:
+    made = (await client.post("/v1/subscriptions", NEW)).json()
+    url = {"callback_url": f"https://{host}/hooks"}
+    for reply in (
+        await client.post("/v1/subscriptions", {**NEW, **url}),
+        await client.ask("PATCH", f"/v1/subscriptions/{made['id']}", url),
+    ):
+        assert (reply.status, reply.json()["field"]) == (422, "callback_url"), reply.body
+    if not host[0].isdigit() and host[0] != "[":
+        allowing = await open_api({"delivery.allow_networks": ["10.0.0.0/8"]})
+        assert (await allowing.post("/v1/subscriptions", {**NEW, **url})).status == 201
+
+
+async def test_only_an_operator_of_all_tenants_learns_addresses(
+    open_api: OpenApi, owner: Any
+) -> None:
+    """In a test, in a verification, and in what is kept of both and of attempts."""
+    client = await open_api(None, "verifier")
+    made = (await client.post("/v1/subscriptions", {**NEW, "tenant": "acme"})).json()
+    await owner.execute("UPDATE subscriptions SET callback_url = 'https://127.0.0.1/'")
+    event = await an_event(owner, tenant="acme")
+    saga = await a_saga(owner, event_id=event, subscription_id=made["id"])
+    await a_job(owner, saga_id=saga, status=JobStatus.LEASED)
+    await owner.execute(
+        "UPDATE webhook_delivery_jobs SET status = 'Failed', error_code = 'BLOCKED_ADDRESS', "
+        "finished_at = surehook_now(), response_excerpt = '127.0.0.1 is loopback'"
+    )
+    path = f"/v1/subscriptions/{made['id']}"
+
+    async def key(*scopes: str, tenant: str | None = None) -> Client:
+        body = {"name": "k", "scopes": scopes, "tenant": tenant}
+        return client.with_key((await client.post("/v1/keys", body)).json()["key"])
+
+    async def told(by: Client) -> set[str]:
+        listed = (await by.get("/v1/subscriptions")).json()["items"][0]
+        attempt = (await by.get(f"/v1/deliveries/{saga}")).json()["attempts"][0]
+        return {
+            (await by.get(path)).json()["verification"]["last_reason"],
+            listed["verification"]["last_reason"],
+            attempt["response_excerpt"],
+        }
+
+    async def told_at_once(by: Client) -> set[str]:
+        tried = (await by.post(f"{path}/verify?wait=30")).json()["last_reason"]
+        return {tried, (await by.post(f"{path}/test")).json()["detail"]}
+
+    bound = await key("admin", tenant="acme")
+    assert await told_at_once(client) == {"127.0.0.1 is loopback"}
+    assert await told_at_once(bound) == {"the address is loopback"}
+    for by in (client, await key("operator", "read")):
+        assert await told(by) == {"127.0.0.1 is loopback"}
+    for by in (bound, await key("read"), await key("operator", "read", tenant="acme")):
+        assert await told(by) == {"the address is loopback"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surehook.delivery.address import AddressGuard, parse_networks
+from surehook.delivery.address import AddressGuard, parse_networks, without_addresses
 from surehook.errors import ConfigError
 
 _REFUSED = """
@@ -98,3 +98,39 @@ def test_no_ipv6_address_outside_global_unicast_gets_through(number: int) -> Non
 def test_a_wrong_allow_list_is_refused_in_one_clear_line(text: str) -> None:
     with pytest.raises(ConfigError, match="allow-list"):
         parse_networks([text])
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("10.0.0.5 is private", "the address is private"),
+        ("fd00::5 is unique local", "the address is unique local"),
+        ("::1: Connection refused", "the address: Connection refused"),
+        ("fe80::1%eth0 is link-local", "the address is link-local"),
+        ("10.0.0.5, fd00::: No route to host", "the addresses: No route to host"),
+        ("CONNECT [fd00::5]:443.", "CONNECT [the address]:443."),
+        ("tried 10.0.0.5:8443", "tried the address:8443"),
+        ("shop.example.com: no such name", "shop.example.com: no such name"),
+        ("certificate: bad: 1.2.840 beef", "certificate: bad: 1.2.840 beef"),
+        ("timed out after 10.5 s", "timed out after 10.5 s"),
+    ],
+)
+def test_what_went_wrong_can_be_told_without_addresses(told: str, shown: str) -> None:
+    assert without_addresses(told) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "localhost",
+        "a.localhost",
+        "printer.local",
+        "metadata.google.internal",
+        "intranet",
+        "x.home.arpa",
+    ],
+)
+def test_a_name_that_is_not_public_is_the_affair_of_whoever_allows_networks(name: str) -> None:
+    assert AddressGuard().refusal_of_name(name)
+    assert AddressGuard(["127.0.0.0/8"]).refusal_of_name(name) is None
+    assert AddressGuard().refusal_of_name(f"{name}.example.com") is None

@@ -25,6 +25,7 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 
 from surehook.api.problems import FORBIDDEN, NO_KEY, TOO_MANY, Problem, unavailable
+from surehook.delivery.address import without_addresses
 from surehook.errors import DatabaseUnreachable
 from surehook.pipeline.keys import Scope
 from surehook.store.key_checks import KeyCheckStore
@@ -51,6 +52,12 @@ class Key(msgspec.Struct, frozen=True):
     def need(self, scope: str) -> None:
         if scope not in self.scopes:
             raise Problem(FORBIDDEN, f"This needs a key with the scope {scope}.")
+
+    def shown(self, reason: str | None) -> str | None:
+        """Our own words about a failure: how the network inside looks is for operators only."""
+        if reason is None or (self.tenant is None and Scope.OPERATOR in self.scopes):
+            return reason
+        return without_addresses(reason)
 
     def tenant_for(self, asked: str | None) -> str:
         """The tenant that a new thing gets."""

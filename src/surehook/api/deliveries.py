@@ -6,6 +6,9 @@ Reads   sagas, jobs, subscriptions      Writes  nothing
 
 from __future__ import annotations
 
+from msgspec import structs
+
+from surehook.api.auth import Key
 from surehook.api.pages import before_id, page_of, shaped
 from surehook.api.problems import NOT_FOUND, not_found
 from surehook.api.routes import Answer, Call, Route
@@ -57,11 +60,17 @@ async def get_delivery(call: Call) -> Answer:
     if row is None:
         raise not_found("delivery", call.number)
     attempts = await call.api.observer.attempts(call.number, ATTEMPTS_SHOWN)
-    shown = [shaped(Attempt, attempt) for attempt in attempts]
+    shown = [_attempt(call.key, shaped(Attempt, attempt)) for attempt in attempts]
     delivery = shaped(Delivery, row[:-1])
     return Answer(
         200, extended(DeliveryWithAttempts, delivery, dead_letter_id=row[-1], attempts=shown)
     )
+
+
+def _attempt(key: Key, attempt: Attempt) -> Attempt:
+    if attempt.response_status is not None:
+        return attempt  # the excerpt is the endpoint's
+    return structs.replace(attempt, response_excerpt=key.shown(attempt.response_excerpt))
 
 
 ROUTES = (

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from surehook.api import strict
+from surehook.api.auth import Key
 from surehook.api.pages import before_id, encoded_cursor, shaped
 from surehook.api.problems import NOT_FOUND, STALE, not_found
 from surehook.api.routes import Answer, Call, Route
@@ -151,7 +152,7 @@ async def verify_subscription(call: Call) -> Answer:
             made.callback_url,
             made.attempts,
             made.last_result,
-            made.last_reason,
+            call.key.shown(made.last_reason),
             rfc3339(made.created_at),
             rfc3339_or_none(made.last_attempt_at),
             rfc3339(made.expires_at),
@@ -175,7 +176,7 @@ async def test_subscription(call: Call) -> Answer:
             outcome.delivered,
             outcome.response_status,
             outcome.error_code,
-            outcome.detail,
+            call.key.shown(outcome.detail),
             outcome.excerpt,
             tried.milliseconds,
         ),
@@ -222,11 +223,16 @@ async def _shapes(call: Call, found: Found) -> list[Subscription]:
         names = await call.api.subscriptions.trial.header_names([row[0] for row in found.rows])
     except SealingError:  # sealed with a key that this process does not have
         names = {}
-    return [_shape(row, names.get(row[0])) for row in found.rows]
+    return [_shape(row, names.get(row[0]), call.key) for row in found.rows]
 
 
-def _shape(row: Row, header_names: list[str] | None) -> Subscription:
+def _shape(row: Row, header_names: list[str] | None, key: Key) -> Subscription:
     own, newest = tuple(row)[:_OWN_COLUMNS], tuple(row)[_OWN_COLUMNS:]
+    verification = None
+    if newest[0] is not None:
+        verification = shaped(Verification, newest)
+        reason = key.shown(verification.last_reason)
+        verification = msgspec.structs.replace(verification, last_reason=reason)
     return Subscription(
         id=own[0],
         tenant=own[1],
@@ -246,7 +252,7 @@ def _shape(row: Row, header_names: list[str] | None) -> Subscription:
         created_at=rfc3339(own[14]),
         updated_at=rfc3339(own[15]),
         version=own[16],
-        verification=None if newest[0] is None else shaped(Verification, newest),
+        verification=verification,
     )
 
 

@@ -14,8 +14,9 @@ allowing 127.0.0.0/8 does not allow ::ffff:127.0.0.1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from surehook.errors import ConfigError
 
@@ -76,6 +77,12 @@ _GLOBAL_UNICAST_V6 = IPv6Network("2000::/3")
 # RFC 5214: an IPv6 address of any prefix whose interface part ends in 5efe and an IPv4 address.
 _ISATAP_MARKS = (0x00005EFE, 0x02005EFE)
 _REMEMBERED = 4096
+# Names that no public name server answers for (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal),
+# cloud metadata's among them. A name of one label is searched for in the resolver's own domains.
+_PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa", "invalid")
+_MAYBE_ADDRESS = re.compile(r"[0-9A-Fa-f:.]{3,}(?:%[0-9A-Za-z]+)?")
+_V4_AND_PORT = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?=:\d)")
+_SEVERAL = re.compile(r"the address(?:, the address)+")
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -111,12 +118,40 @@ class AddressGuard:
         self._verdicts[address] = reason
         return reason
 
+    def refusal_of_name(self, name: str) -> str | None:
+        """Why no delivery to this name can ever be made. Where networks are allowed, internal
+        names are the operator's affair."""
+        if self._allowed:
+            return None
+        if "." not in name:
+            return "one label only, which is no public name"
+        ending = next((e for e in _PRIVATE_NAMES if name.endswith(f".{e}")), None)
+        return f"under .{ending}, which is not public" if ending else None
+
     def _judge(self, address: Address) -> str | None:
         if isinstance(address, IPv6Address) and address.scope_id is not None:
             return "an address with a zone"
         if any(address in network for network in self._allowed):
             return None
         return _refusal_v4(address) if isinstance(address, IPv4Address) else _refusal_v6(address)
+
+
+def without_addresses(text: str) -> str:
+    """What went wrong, for those who are not to learn how the network inside looks."""
+    text = _MAYBE_ADDRESS.sub(_hidden, _V4_AND_PORT.sub("the address", text))
+    return _SEVERAL.sub("the addresses", text)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    """The match without the address that it begins with; a colon or full stop may follow."""
+    text = found[0]
+    for end in range(len(text), max(1, len(text) - 3), -1):
+        try:
+            ip_address(text[:end])
+        except ValueError:
+            continue
+        return "the address" + text[end:]
+    return text
 
 
 def _refusal_v4(address: IPv4Address) -> str | None:

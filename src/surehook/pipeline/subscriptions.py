@@ -185,16 +185,21 @@ class Subscriptions:
         return checked
 
     def _checked_url(self, text: str) -> str:
-        """The canonical URL; an address literal is judged at once, a name when it is dialled."""
+        """The canonical URL. What can never be delivered to is refused at once; what a name leads
+        to is judged when it is dialled."""
         try:
             url = parse_callback_url(text)
         except UrlRefused as refusal:
             raise FieldRefused("callback_url", refusal.message) from None
-        reason = self._guard.refusal(url.address) if url.address is not None else None
+        what = "host" if url.address is None else "address"
+        if url.address is None:
+            reason = self._guard.refusal_of_name(url.host)
+        else:
+            reason = self._guard.refusal(url.address)
         if reason:
             raise FieldRefused(
                 "callback_url",
-                f"The URL's address is {reason}.",
+                f"The URL's {what} is {reason}.",
                 "Use a public address, or let its network through with SUREHOOK_ALLOW_NETWORKS.",
             )
         return str(url)
