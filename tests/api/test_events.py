@@ -12,7 +12,7 @@ import pytest
 
 from support.api import NewKey, OpenApi
 from support.http import Client
-from support.rows import a_saga, an_event
+from support.rows import a_saga, an_event, many_deliveries
 from surehook.api import events
 from surehook.states import SagaStatus
 
@@ -237,3 +237,27 @@ async def test_in_a_batch_a_key_in_an_open_transaction_fails_its_own_event_only(
         assert results[2]["error"]["type"] == "/problems/external-id-held"
     again = (await client.post("/v1/events/batch", {"events": batch[1:]})).json()["results"]
     assert [one["status"] for one in again] == [200, 202, 200]
+
+
+async def test_the_deliveries_of_an_event_come_in_pages_and_none_is_left_out(
+    client: Client, owner: Any
+) -> None:
+    event, other = await an_event(owner), await an_event(owner)
+    await many_deliveries(owner, other, 3)
+    wanted = await many_deliveries(owner, event, 205)
+    path = f"/v1/events/{event}"
+    first = (await client.get(path)).json()
+    assert (len(first["deliveries"]), first["payload"]) == (200, {"order": 1})
+    second = (await client.get(f"{path}?cursor={first['next']}")).json()
+    shown = [one["id"] for page in (first, second) for one in page["deliveries"]]
+    assert (shown, second["next"]) == (wanted, None)
+    ids, query = [], "?limit=100"
+    while query:
+        page = (await client.get(path + query)).json()
+        ids += [one["id"] for one in page["deliveries"]]
+        query = f"?limit=100&cursor={page['next']}" if page["next"] else ""
+    assert ids == wanted
+    listed = (await client.get(f"/v1/deliveries?event_id={event}&cursor={first['next']}")).json()
+    assert [one["id"] for one in listed["items"]] == wanted[200:]
+    assert (await client.get(f"{path}?limit=201")).status == 422
+    assert (await client.get(f"{path}?cursor=x")).status == 422

@@ -156,7 +156,8 @@ async def test_a_page_looks_at_no_more_than_its_window(
         ("/v1/deliveries?event_id=0", "event_id"),
         ("/v1/deliveries?event_id=9223372036854775808", "event_id"),
         ("/v1/dead-letters?requeued=perhaps", "requeued"),
-        ("/v1/events/1?expand=1", "query"),
+        ("/v1/events/1?expand=1", "expand"),
+        ("/v1/deliveries/1?expand=1", "query"),
     ],
 )
 async def test_a_wrong_parameter_is_named(client: Client, path: str, field: str) -> None:

@@ -16,7 +16,15 @@ import pytest
 
 from support.commands import Command
 from support.pipeline import ALL
-from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event, move_saga
+from support.rows import (
+    a_dead_letter,
+    a_job,
+    a_saga,
+    a_subscription,
+    an_event,
+    many_deliveries,
+    move_saga,
+)
 from support.waiting import until
 from surehook.cli.delivery import _why
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
@@ -271,3 +279,12 @@ async def test_tail_for_people_is_one_line_per_change(command: Command, owner: A
     assert done.code == 0 and done.out.count("\n") == 1
     assert done.out.split()[1:4] == ["DeadLettered", "delivery", str(dead)]
     assert done.out.endswith("attempts 1  HTTP_5XX\n")
+
+
+async def test_an_event_is_shown_with_all_of_its_deliveries(command: Command, owner: Any) -> None:
+    event = await an_event(owner)
+    wanted = await many_deliveries(owner, event, 205)
+    shown = (await command("event", "show", str(event), "--json")).json()
+    assert [one["id"] for one in shown["deliveries"]] == wanted
+    people = (await command("event", "show", str(event))).out
+    assert f"\n{wanted[0]} " in people and f"\n{wanted[-1]} " in people

@@ -13,6 +13,7 @@ from support import Configure
 from support.api import ADMIN_KEY, FLAGS
 from support.either import Either
 from support.pipeline import running
+from support.rows import an_event, many_deliveries
 from support.servers import ENCRYPTION_KEY
 from surehook import observe
 from surehook.client import (
@@ -258,3 +259,10 @@ async def test_errors_name_the_field_and_the_request(client: Either) -> None:
     with pytest.raises(InvalidRequest) as large:
         await client("publish", "order.paid", "x" * 1024 * 1024)
     assert large.value.status == 413
+
+
+async def test_an_event_has_all_of_its_deliveries(client: Either, owner: Any) -> None:
+    event = await an_event(owner, event_type="nobody.gets.it")
+    wanted = await many_deliveries(owner, event, 205)
+    found = await client("events.get", event)
+    assert ([one.id for one in found.deliveries], found.next) == (wanted, None)

@@ -305,3 +305,16 @@ async def a_dead_letter(owner: Connection, *, saga_id: int | None = None, bucket
         bucket,
     )
     return dead_letter_id
+
+
+async def many_deliveries(owner: Connection, event_id: int, count: int) -> list[int]:
+    """So many sagas of one event, newest first."""
+    subscription_id = await a_subscription(owner)
+    rows = await owner.fetch(
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, requeued_from) "
+        "SELECT $1, $2, n FROM generate_series(1, $3::bigint) AS n RETURNING id",
+        event_id,
+        subscription_id,
+        count,
+    )
+    return sorted((row[0] for row in rows), reverse=True)

@@ -22,18 +22,17 @@ from surehook import rules
 from surehook.api import problems, strict
 from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
-from surehook.api.pages import before_time, page_of, shaped
+from surehook.api.pages import before_id, before_time, encoded_cursor, page_of, shaped
 from surehook.api.problems import CONFLICT, invalid, not_found
 from surehook.api.routes import QUICK_SECONDS, Answer, Call, Route
 from surehook.api.shapes import (
-    BIGGEST_ID,
-    LIMIT_MAX,
     Accepted,
     BatchAnswer,
     BatchBody,
     BatchResult,
     Delivery,
     Event,
+    EventQuery,
     EventsQuery,
     EventWithDeliveries,
     NewEventBody,
@@ -236,12 +235,20 @@ async def get_event(call: Call) -> Answer:
     row = await call.api.observer.event(call.number, call.key.tenant)
     if row is None:
         raise not_found("event", call.number)
-    found = await call.api.observer.deliveries(BIGGEST_ID, LIMIT_MAX, **of_event(call.number))
+    query: EventQuery = call.query
+    found = await call.api.observer.deliveries(
+        before_id(query.cursor), query.limit, **of_event(call.number)
+    )
     deliveries = [shaped(Delivery, delivery) for delivery in found.rows]
     event = shaped(Event, row[:5])
     payload = Raw(row[5].encode())
-    whole = extended(EventWithDeliveries, event, payload=payload, deliveries=deliveries)
-    return Answer(200, whole)
+    following = encoded_cursor(found.last)
+    return Answer(
+        200,
+        extended(
+            EventWithDeliveries, event, payload=payload, deliveries=deliveries, next=following
+        ),
+    )
 
 
 EVENT_EXAMPLE = {
@@ -297,9 +304,10 @@ ROUTES = (
         "/v1/events/{id}",
         get_event,
         Scope.READ,
-        "One event with its payload and deliveries",
+        "One event with its payload and a page of its deliveries",
         {200: EventWithDeliveries},
         "events",
         (problems.NOT_FOUND,),
+        query=EventQuery,
     ),
 )

@@ -388,9 +388,22 @@ class DeliveryWithAttempts(Delivery, frozen=True):
     attempts: list[Attempt]
 
 
+class EventQuery(ListQuery, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many deliveries at most")] = (
+        LIMIT_MAX
+    )
+
+
 class EventWithDeliveries(Event, frozen=True):
     payload: Payload
-    deliveries: list[Delivery]
+    deliveries: Annotated[list[Delivery], Meta(description="Newest first")]
+    next: Annotated[
+        str | None,
+        Meta(
+            description="The `cursor` of the deliveries that follow, here or in "
+            "`GET /v1/deliveries?event_id=…`; null: these are all"
+        ),
+    ]
 
 
 # ── Dead letters ──────────────────────────────────────────────────────────────────────────────

@@ -18,10 +18,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from msgspec import structs
+
 from surehook.client import calls
 from surehook.client.calls import Call
 from surehook.client.errors import ClientError
-from surehook.client.results import DeliveryWithAttempts, Page
+from surehook.client.results import DeliveryWithAttempts, EventWithDeliveries, Page
 from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
 from surehook.client.tries import Retry
 from surehook.client.wire import Answer, Broken, Parser, is_silent
@@ -73,7 +75,15 @@ def _paged(
 
 class Events(Resource):
     list = _paged(calls.list_events)
-    get = _method(calls.get_event)
+
+    async def get(self, event_id: int) -> EventWithDeliveries:
+        """One event with its payload and all of its deliveries."""
+        found: EventWithDeliveries = await self._run(calls.get_event(event_id))
+        if found.next is None:
+            return found
+        listed = Deliveries(self._run).list(event_id=event_id, cursor=found.next)
+        rest = [delivery async for delivery in listed]
+        return structs.replace(found, deliveries=[*found.deliveries, *rest], next=None)
 
 
 class Subscriptions(Resource):

@@ -20,10 +20,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from msgspec import structs
+
 from surehook.client import calls
 from surehook.client.calls import Call
 from surehook.client.errors import ClientError
-from surehook.client.results import DeliveryWithAttempts, Page
+from surehook.client.results import DeliveryWithAttempts, EventWithDeliveries, Page
 from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
 from surehook.client.tries import Retry
 from surehook.client.wire import Answer, Broken, Parser, is_silent
@@ -73,7 +75,14 @@ def _paged(make: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[Resource, P
 
 class Events(Resource):
     list = _paged(calls.list_events)
-    get = _method(calls.get_event)
+
+    def get(self, event_id: int) -> EventWithDeliveries:
+        """One event with its payload and all of its deliveries."""
+        found: EventWithDeliveries = self._run(calls.get_event(event_id))
+        if found.next is None:
+            return found
+        rest = Deliveries(self._run).list(event_id=event_id, cursor=found.next)
+        return structs.replace(found, deliveries=[*found.deliveries, *rest], next=None)
 
 
 class Subscriptions(Resource):

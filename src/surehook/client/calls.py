@@ -196,7 +196,7 @@ def list_events(
 
 
 def get_event(event_id: int) -> Call[EventWithDeliveries]:
-    """One event with its payload and its deliveries."""
+    """One event with its payload and the first of its deliveries."""
     return _getting(f"/v1/events/{int(event_id)}", EventWithDeliveries)
 
 

@@ -109,6 +109,8 @@ class EventWithDeliveries(Event, frozen=True, kw_only=True):
     payload: msgspec.Raw
     """The bytes as they were published."""
     deliveries: list[Delivery] = []
+    next: str | None = None
+    """The cursor of the deliveries that follow; None: these are all."""
 
     def json(self) -> Any:
         """The payload, parsed."""
