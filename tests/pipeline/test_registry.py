@@ -9,23 +9,21 @@ from typing import Any
 import pytest
 
 from support import Configure, OpenStore
-from support.clock import Clock
 from support.pipeline import facts, running
 from support.waiting import until, until_row
 from surehook import __version__
 from surehook.errors import DatabaseUnreachable
 from surehook.pipeline import registry
 from surehook.pipeline.hints import Hints
-from surehook.pipeline.registry import FORGET_SECONDS, SILENT_SECONDS, Registry, alive
+from surehook.pipeline.registry import Registry
 from surehook.pipeline.service import Component, Service
-from surehook.records import Heartbeat, Myself
+from surehook.records import Myself
 from surehook.store import store_of
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore
 
 ME = Myself("0123456789abcdef", "host.example", 4711, "1.2.3", "127.0.0.1:9464")
-BEATS = [Heartbeat("router", 0.5, None), Heartbeat("worker", 2.0, "It failed 3 times in a row.")]
 
 
 class Idle(Component):
@@ -58,36 +56,6 @@ async def test_every_component_of_a_process_is_there_until_the_process_ends(
         assert len({(one.process_id, one.host, one.pid) for one in known}) == 1
         assert all(one.since <= one.step_at <= one.heartbeat_at for one in known)
         assert all(one.trouble is None for one in known)
-    assert await observer.processes() == []
-
-
-async def test_what_a_component_does_and_what_troubles_it_is_kept(
-    store: RegistryStore, observer: ObserverStore
-) -> None:
-    assert not await store.beat(ME.process_id, BEATS)
-    await store.enter(ME, 60.0, BEATS)
-    assert await store.beat(ME.process_id, BEATS)
-    router, worker = await observer.processes()
-    assert (router.host, router.pid, router.version) == ("host.example", 4711, "1.2.3")
-    assert (router.trouble, worker.trouble) == (None, "It failed 3 times in a row.")
-    assert round((worker.heartbeat_at - worker.step_at).total_seconds(), 3) == 2.0
-    assert (router.heartbeat_at - router.since).total_seconds() >= 60
-    assert await store.beat(ME.process_id, [Heartbeat("worker", 0.0, None), BEATS[0]])
-    assert [one.trouble for one in await observer.processes()] == [None, None]
-
-
-async def test_the_killed_fall_silent_and_are_forgotten_by_the_database_s_clock(
-    store: RegistryStore, observer: ObserverStore, clock: Clock
-) -> None:
-    await store.enter(ME, 0.0, BEATS)
-    assert len(alive(await observer.processes())) == 2
-    await clock.shift(SILENT_SECONDS + 1)
-    known = await observer.processes()
-    assert len(known) == 2 and alive(known) == []
-    await store.forget_silent(FORGET_SECONDS)
-    assert len(await observer.processes()) == 2
-    await clock.shift(FORGET_SECONDS)
-    await store.forget_silent(FORGET_SECONDS)
     assert await observer.processes() == []
 
 
