@@ -309,6 +309,13 @@ def test_hand_written_sql_fits_the_line() -> None:
             assert len(line) <= LINE_LENGTH_MAX, f"{path.name}:{number}"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_migrations_are_numbered_without_gap_or_repetition(engine: str) -> None:
+    """Two changes that were made side by side may both have taken the next number."""
+    names = sorted(path.name for path in (PACKAGE / "store" / engine / "migrations").glob("*.sql"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1)), names
+
+
 def test_generated_files_are_fresh() -> None:
     assert generate.main(["--check"]) == 0
 
