@@ -97,6 +97,10 @@ async def migrate(
     `grants` without a secret is for logins that an administrator made (one URL per component).
     """
     refuse_old_server(connection)
+    # One schema and no "$user": functions that bring their search path along keep this one.
+    await connection.execute(
+        "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', false)"
+    )
     await _patiently(lambda: connection.execute(_LEDGER), report)
     state = await read_state(connection)
     state.refuse_if_too_new()

@@ -60,16 +60,20 @@ SELECT 'trigger', relname, tgname,
     concat(pg_get_triggerdef(t.oid), CASE WHEN tgenabled <> 'O' THEN concat(' ', tgenabled) END)
 FROM ours JOIN pg_trigger t ON tgrelid = ours.oid AND NOT tgisinternal AND tgparentid = 0
 """
+_SCHEMA = "SELECT quote_ident(current_schema()) || '.', quote_literal(current_schema())"
+_ANY_SCHEMA = "':schema'"  # stands for its name, in the search path that a function brings along
 _ORDER = ("type", "function", "table", "column", "constraint", "index", "trigger")
 _LOST = {"table", "column", "type"}  # with what was in them
 
 
 async def parts(connection: Connection) -> dict[Name, str]:
     """The parts of the schema that comes first on the search path."""
-    here = await connection.fetchval("SELECT quote_ident(current_schema()) || '.'")
+    prefix, literal = await connection.fetchrow(_SCHEMA)
     rows = await connection.fetch(_PARTS)
     rows.sort(key=lambda row: (_ORDER.index(row[0]), row[1], row[2]))
-    return {Name(*row[:3]): row[3].replace(here, "") for row in rows}
+    return {
+        Name(*row[:3]): row[3].replace(prefix, "").replace(literal, _ANY_SCHEMA) for row in rows
+    }
 
 
 async def compare(connection: Connection, make: Make, lock_seconds: float) -> list[Fault] | None:
@@ -87,7 +91,7 @@ async def compare(connection: Connection, make: Make, lock_seconds: float) -> li
             await connection.execute(f"CREATE SCHEMA {name}")
         except asyncpg.InsufficientPrivilegeError:
             return None
-        await connection.execute(f"SET LOCAL search_path = {name}")
+        await connection.execute(f"SET LOCAL search_path = {name}, pg_temp")
         await make()
         wrong = faults(await parts(connection), found)
         return await _without_respelled(connection, wrong)
@@ -151,7 +155,8 @@ async def _statements(connection: Connection, fault: Fault, in_peace: bool = Fal
     """`in_peace`: nobody else uses the table."""
     part, made = fault.part, fault.expected
     if part.kind == "function":
-        return [made]  # CREATE OR REPLACE
+        _, literal = await connection.fetchrow(_SCHEMA)
+        return [made.replace(_ANY_SCHEMA, literal)]  # CREATE OR REPLACE
     table = await connection.fetchval("SELECT quote_ident($1)", part.table)
     name = part.name
     if part.kind == "index":
