@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # MariaDB without its service: the tests start their own.
-MARIADB := mariadb-server-core mariadb-client-core
+MARIADB := mariadb-server-core mariadb-client-core mariadb-client
 # What tests put in front of the API.
 CLIENTS := curl nginx-light haproxy
 # The locks name exact versions and hashes; --no-deps keeps anything else out.
@@ -35,7 +35,7 @@ $(READY): requirements.lock requirements-dev.lock pyproject.toml
 	@touch $@
 
 mariadb: ## install the tests' second database engine, if apt is here and we may
-	@if ! PATH="$$PATH:/usr/sbin" command -v mariadbd > /dev/null && \
+	@if ! { export PATH="$$PATH:/usr/sbin"; command -v mariadbd && command -v mariadb-dump; } > /dev/null && \
 	  test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
 	  echo "installing $(MARIADB)"; export DEBIAN_FRONTEND=noninteractive; \
 	  apt-get -qq install -y --no-install-recommends $(MARIADB) > /dev/null 2>&1 || \

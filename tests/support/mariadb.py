@@ -46,3 +46,10 @@ def initialization(data: Path) -> list[str]:
         "--innodb-flush-method=nosync",
         "--innodb-use-native-aio=0",
     ]
+
+
+def client(name: str) -> list[str]:
+    """By the name that MySQL's has: mysql or mysqldump."""
+    found = program(name.replace("mysqldump", "mariadb-dump").replace("mysql", "mariadb"))
+    assert found is not None, f"this machine has no {name} of MariaDB's: make mariadb"
+    return [str(found)]

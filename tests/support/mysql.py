@@ -22,7 +22,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-PACKAGE = "mysql-server-core"
+PACKAGES = ("mysql-server-core", "mysql-client-core")
 SUITE = "sid"
 # A package's dependency that the server itself has no use for: scripts.
 NOT_NEEDED = ("perl", "libperl", "libgdbm", "libdb5")
@@ -52,7 +52,7 @@ def home() -> Path:
 
 
 def is_installed() -> bool:
-    return (home() / "usr/sbin/mysqld").exists()
+    return all((home() / name).exists() for name in ("usr/sbin/mysqld", "usr/bin/mysqldump"))
 
 
 def directory() -> Path:
@@ -61,13 +61,17 @@ def directory() -> Path:
 
 @cache
 def daemon() -> list[str]:
+    return _loaded(directory() / "mysqld")
+
+
+def client(name: str) -> list[str]:
+    """mysql or mysqldump."""
+    return _loaded(home() / "usr/bin" / name)
+
+
+def _loaded(program: Path) -> list[str]:
     loader = next(home().glob("usr/lib/*/ld-linux*.so.*"))
-    return [
-        str(loader),
-        "--library-path",
-        str(loader.parent),
-        str(directory() / "mysqld"),
-    ]
+    return [str(loader), "--library-path", str(loader.parent), str(program)]
 
 
 def initialization(data: Path) -> list[str]:
@@ -97,7 +101,7 @@ def install() -> None:
         for program in ("apt-get", "dpkg"):
             if shutil.which(program) is None:
                 raise NotToBeHad(f"there is no {program} here")
-        print(f"unpacking {PACKAGE} of Debian {SUITE} into {place}", flush=True)
+        print(f"unpacking {', '.join(PACKAGES)} of Debian {SUITE} into {place}", flush=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
             root = Path(scratch, "root")
             root.mkdir()
@@ -132,7 +136,7 @@ def _download(scratch: Path) -> list[Path]:
     }
     apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
     _run(*apt, "update")
-    _run(*apt, "--download-only", "--yes", "install", PACKAGE)
+    _run(*apt, "--download-only", "--yes", "install", *PACKAGES)
     packages = sorted((scratch / "cache/archives").glob("*.deb"))
     return [one for one in packages if not one.name.startswith(NOT_NEEDED)]
 

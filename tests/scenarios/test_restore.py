@@ -1,0 +1,81 @@
+"""A dump, an empty server, a running system again: the same keys, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from support import Configure, certificates, dumps
+from support.commands import run_command
+from support.http import Client
+from support.pipeline import ALL, running
+from support.receiver import Receiver
+from support.rows import a_subscription, an_event
+from support.servers import ENCRYPTION_KEY, Server, connected, private_server
+from support.waiting import until_row
+from surehook.doctor import examine
+from surehook.store.findings import Level
+from surehook.store.logins import Place
+
+COMPLETED = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'"
+SETTINGS: dict[str, object] = {
+    "database.allow_unsafe": True,
+    "delivery.allow_networks": "127.0.0.0/8",
+    "delivery.ca_file": str(certificates.ca_file()),
+    "api.listen": "127.0.0.1:0",
+}
+
+
+def environment(place: Place) -> dict[str, str]:
+    return {
+        "SUREHOOK_DATABASE_URL": place.url,
+        "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+        "SUREHOOK_ENCRYPTION_KEY": place.encryption_key or "",
+        "SUREHOOK_CONFIG": os.devnull,
+    }
+
+
+async def command(place: Place, *arguments: str) -> str:
+    done = await asyncio.to_thread(run_command, arguments, environment(place))
+    assert done.code == 0, done
+    return done.out
+
+
+async def test_a_restored_system_has_the_same_keys_and_delivers_the_rest_once(
+    owner: Any, server: Server, place: Place, configure: Configure, tmp_path: Path
+) -> None:
+    made = await command(place, "key", "create", "--name", "shop", "--scope", "ingest", "--json")
+    key = json.loads(made)["key"]
+    async with Receiver() as receiver:
+        await a_subscription(owner, callback_url=f"{receiver.url}/hook")
+        async with running(configure(SETTINGS), place, https=True):
+            for _ in range(10):
+                await an_event(owner)
+            await until_row(owner, COMPLETED, wanted=10)
+        for _ in range(5):
+            await an_event(owner)  # stored, not routed yet
+        dumps.dump(server, place.url, tmp_path / "dump")
+
+        with private_server(server.kind) as other:
+            restored = Place(other.url, place.role_secret, ENCRYPTION_KEY)
+            dumps.restore(other, tmp_path / "dump", other.url)
+            await command(restored, "migrate")
+            config = configure(SETTINGS, environment(restored))
+            findings = await examine(config, restored)
+            assert [one for one in findings if one.level is Level.WRONG] == []
+            async with (
+                connected(other.url) as admin,
+                running(config, restored, ("api", *ALL), https=True) as process,
+            ):
+                assert process.api is not None
+                event = {"event_type": "order.paid", "payload": {"after": True}}
+                answer = await Client(process.api.address, key).post("/v1/events", event)
+                assert answer.status == 202
+                await until_row(admin, COMPLETED, wanted=16)
+            await command(restored, "check")
+        sent = Counter(request.headers["webhook-id"] for request in receiver.requests)
+    assert len(sent) == 16 and set(sent.values()) == {1}
