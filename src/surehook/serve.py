@@ -81,11 +81,15 @@ class Process:
         await self._watch(names)
         for name in names:
             if name == "api":
-                self.group.services.append(Service(await self._api(), self.hints, None))
+                api = await self._api()
+                installation = self.databases["observer"].installation
+                self.group.services.append(Service(api, self.hints, None, installation))
                 continue
             database = await self._database(name)
             component = await self._component(name, database, list(range(database.buckets)))
-            self.group.services.append(Service(component, self.hints, database))
+            self.group.services.append(
+                Service(component, self.hints, database, database.installation)
+            )
         first = next(iter(self.databases.values()))
         self.hints.send_outward(first.notify)
 
@@ -114,7 +118,9 @@ class Process:
     async def _database(self, component: str) -> Database:
         """The component's connections: one pool, whoever in this process asks for it."""
         if component not in self.databases:
-            self.databases[component] = await open_database(self._config, self._place, component)
+            database = await open_database(self._config, self._place, component)
+            self.databases[component] = database
+            self._metrics.installation = database.installation
         return self.databases[component]
 
     async def _api(self) -> Component:
@@ -174,6 +180,7 @@ class Process:
         requests = Requests(
             store,
             self._sealer(),
+            database.installation,
             self._config.seconds("delivery.request_timeout"),
             lease_seconds,
         )

@@ -43,7 +43,7 @@ def signed_headers(
     body: bytes,
     *,
     event_type: str = "test.event",
-    webhook_id: str = "msg_1_1",
+    webhook_id: str = "msg_0123456789_1_1",
     timestamp: int | None = None,
 ) -> dict[str, str]:
     """The headers of a genuine delivery of `body`: for testing your own endpoint without us."""

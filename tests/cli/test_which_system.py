@@ -24,7 +24,10 @@ from surehook.running import noted, programs
 # These bring a system into being, or are one; every other command must find one.
 CREATING = {"dev", "serve", "run", "migrate", "db start", "bench", "listen"}
 WITHOUT_A_SYSTEM = {"config", "completion"}
-ON_DATABASE = {"key create", "key list", "key revoke", "doctor", "check", "db psql", "db upgrade"}
+ON_DATABASE = {
+    *("key create", "key list", "key revoke", "doctor", "check", "db psql", "db upgrade"),
+    *("installation show", "installation renew"),
+}
 ENDING = {"db status": 1, "db stop": 0}  # understood and answered, though there is nothing
 
 

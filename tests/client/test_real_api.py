@@ -83,7 +83,8 @@ async def test_from_a_subscription_to_a_delivered_event(
     published = await client("publish", "order.paid", b'{"order":  17}', external_id="o-17")
     delivery = await arrived(surehook_receiver, 1)
     assert (delivery.body, delivery.path) == (b'{"order":  17}', "/orders")
-    assert delivery.webhook_id == f"msg_{published.id}_{subscription.id}"
+    assert delivery.webhook_id.startswith("msg_")
+    assert delivery.webhook_id.endswith(f"_{published.id}_{subscription.id}")
 
     [found] = await client("deliveries.list", event_id=published.id)
     done = await client("deliveries.wait_until_done", found.id)

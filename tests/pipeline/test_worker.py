@@ -48,7 +48,11 @@ def worker(open_store: OpenStore, buckets: int) -> Make:
         how = {"lease_seconds": 30.0, **how}
         store = how.pop("store", None) or store_of(WorkerStore, await open_store("worker"), "w")
         requests = Requests(
-            store, Sealer(parse_keys(ENCRYPTION_KEY)), request_seconds, how["lease_seconds"]
+            store,
+            Sealer(parse_keys(ENCRYPTION_KEY)),
+            "0123456789",
+            request_seconds,
+            how["lease_seconds"],
         )
         made = Worker(
             store,

@@ -149,7 +149,7 @@ def test_people_see_what_came_and_no_secret_and_no_command_to_their_terminal(
             assert one.post(b"{}", signed_headers(new_secret(), b"{}"))[0] == 401
             assert process.wait(10) == 0
     text = output.read_text()
-    assert "✓ verified  order.paid  msg_1_1  attempt 1" in text
+    assert "✓ verified  order.paid  msg_0123456789_1_1  attempt 1" in text
     assert "✗ no signature fits any secret" in text
     assert "more lines" in text
     assert "received: 2 deliveries, 1 not genuine" in text

@@ -52,7 +52,7 @@ def test_the_fixture_records_what_arrives(surehook_receiver: Receiver) -> None:
     assert deliver(surehook_receiver, {"order": 17}, event_type="order.paid") == 200
     [delivery] = surehook_receiver.wait_for(1)
     assert delivery.json() == {"order": 17}
-    assert (delivery.event_type, delivery.webhook_id) == ("order.paid", "msg_1_1")
+    assert (delivery.event_type, delivery.webhook_id) == ("order.paid", "msg_0123456789_1_1")
     assert (delivery.path, delivery.attempt, delivery.status) == ("/hook", 1, 200)
 
 

@@ -15,18 +15,23 @@ import msgspec
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from support import Configure, certificates, servers
+from support import Configure, OpenStore, certificates, servers
 from support.clock import Clock
 from support.pipeline import running
 from support.receiver import Answer, Receiver
 from support.rows import a_secret, a_subscription, an_event
-from support.waiting import until
+from support.waiting import until, until_row
 from surehook import receive
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret, new_signing_key
+from surehook.pipeline.deadletters import Requeue
+from surehook.pipeline.hints import Hints
 from surehook.records import HEADERS_PLACE
+from surehook.store import store_of
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.logins import Place
 
+INSTALLATION = "SELECT value FROM schema_settings WHERE name = 'installation'"
 SECRET = new_shared_secret().reveal()
 SEALER = Sealer(parse_keys(servers.ENCRYPTION_KEY))
 # Spacing, order, repeated keys and escapes must survive untouched.
@@ -60,14 +65,45 @@ async def test_a_delivery_is_signed_as_standard_webhooks_says_and_its_body_is_un
         )
         event_id = await an_event(owner, payload=PAYLOAD)
         await receiver.received(3)
+    installation = await owner.fetchval(INSTALLATION)
+    assert len(installation) == 10
     for request in receiver.requests:
         assert request.body == PAYLOAD.encode()
         assert request.headers["content-type"] == "application/json"
-        assert request.headers["webhook-id"] == f"msg_{event_id}_{subscription_id}"
+        assert request.headers["webhook-id"] == (f"msg_{installation}_{event_id}_{subscription_id}")
         assert request.headers["webhook-event-type"] == "order.paid"
         Webhook(SECRET).verify(request.body, request.headers)
         with pytest.raises(WebhookVerificationError):
             Webhook(SECRET).verify(request.body.replace(b"1.50", b"1.51"), request.headers)
+
+
+async def test_a_copy_with_an_id_of_its_own_has_no_webhook_id_in_common_with_its_original(
+    configure: Configure, place: Place, owner: Any, open_store: OpenStore
+) -> None:
+    """Of the same event and subscription. One installation's is the same after a requeue."""
+    seen = []
+    store = store_of(DeadLetterStore, await open_store("deadletters"))
+    event_id = letter_id = subscription_id = 0
+    async with Receiver() as receiver:
+        receiver.script("/hook", *[Answer(status=410)] * 3)
+        subscription_id = await a_subscription(
+            owner, callback_url=f"{receiver.url}/hook", secret=SECRET
+        )
+        event_id = await an_event(owner)
+        flags = {"delivery.ca_file": str(certificates.ca_file())}
+        config = configure({**flags, "delivery.allow_networks": "127.0.0.0/8"})
+        for number, installation in enumerate(("aaaaaaaaaa", "aaaaaaaaaa", "bbbbbbbbbb"), 1):
+            await owner.execute(
+                "UPDATE schema_settings SET value = $1 WHERE name = 'installation'", installation
+            )
+            async with running(config, place, https=True):
+                if letter_id:
+                    await Requeue(store, Hints(), [0]).by_id([letter_id])
+                await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=number)
+            letter_id = await owner.fetchval("SELECT max(id) FROM dead_letters")
+            seen.append(receiver.requests[-1].headers["webhook-id"])
+    pair = f"{event_id}_{subscription_id}"
+    assert seen == [*[f"msg_aaaaaaaaaa_{pair}"] * 2, f"msg_bbbbbbbbbb_{pair}"]
 
 
 async def test_during_a_rotation_both_secrets_verify_and_afterwards_only_the_new_one(

@@ -16,10 +16,12 @@ from surehook.store.logins import Place
 
 SUBSCRIPTIONS = 4
 ATTEMPTS = (
-    "SELECT 'msg_' || s.event_id || '_' || s.subscription_id AS webhook_id, s.status, "
+    "SELECT 'msg_' || i.value || '_' || s.event_id || '_' || s.subscription_id AS webhook_id, "
+    "s.status, "
     "    s.attempt_count, j.id AS job_id, j.status AS job_status, j.error_code, j.lease_resets "
     "FROM webhook_delivery_sagas s LEFT JOIN webhook_delivery_jobs j "
-    "    ON j.saga_id = s.id AND j.bucket = s.bucket"
+    "    ON j.saga_id = s.id AND j.bucket = s.bucket "
+    "JOIN schema_settings i ON i.name = 'installation'"
 )
 
 

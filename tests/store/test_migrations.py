@@ -45,7 +45,8 @@ def schema_of(server: Server, url: str) -> str:
 async def ledger_of(owner: Any) -> list[tuple[object, ...]]:
     rows = await owner.fetch(
         "SELECT version::text, name, checksum FROM schema_migrations "
-        "UNION ALL SELECT name, value, '' FROM schema_settings ORDER BY 1, 2"
+        "UNION ALL SELECT name, value, '' FROM schema_settings "
+        "WHERE name <> 'installation' ORDER BY 1, 2"
     )
     return [tuple(row) for row in rows]
 

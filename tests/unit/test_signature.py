@@ -47,7 +47,11 @@ console.log(JSON.stringify([wanted === signature, crypto.verify(null, signed, ed
 
 
 def headers_of(*secrets: SharedSecret | SigningKey, body: bytes = BODY) -> dict[str, str]:
-    return dict(signed_headers(secrets, message_id(12, 34), int(time.time()), body, "order.paid"))
+    return dict(
+        signed_headers(
+            secrets, message_id("9f86d08188", 12, 34), int(time.time()), body, "order.paid"
+        )
+    )
 
 
 def test_the_example_of_the_specification_comes_out() -> None:
@@ -118,7 +122,7 @@ def test_the_reference_library_refuses_a_changed_body_or_header() -> None:
         with pytest.raises(Exception):  # noqa: B017 — it raises decoding errors as well
             Webhook(secret.reveal()).verify(changed, headers)
     with pytest.raises(Exception):  # noqa: B017
-        Webhook(secret.reveal()).verify(BODY, {**headers, "webhook-id": "msg_12_35"})
+        Webhook(secret.reveal()).verify(BODY, {**headers, "webhook-id": "msg_9f86d08188_12_35"})
 
 
 def test_another_secret_is_refused() -> None:
@@ -130,7 +134,7 @@ def test_another_secret_is_refused() -> None:
 
 
 def test_the_message_id_is_the_same_for_every_attempt() -> None:
-    assert message_id(12, 34) == "msg_12_34"
+    assert message_id("9f86d08188", 12, 34) == "msg_9f86d08188_12_34"
 
 
 def test_a_new_secret_survives_writing_and_reading() -> None:

@@ -42,6 +42,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
     "status": ("surehook.cli.status", "status", "Which processes run, where, and what is missing."),
     "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
+    "installation": (
+        "surehook.cli.installation",
+        "installation",
+        "Which installation this is; a new id for a copy.",
+    ),
     "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
     "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
     "db": ("surehook.cli.db", "db", "The embedded PostgreSQL server, as its owner."),

@@ -81,7 +81,8 @@ def _show(state: State, as_json: bool) -> None:
             name: [{"version": version, "name": title} for version, title in rows]
             for name, rows in (("applied", applied), ("pending", pending))
         }
-        click.echo(json.dumps({"program": __version__, "buckets": state.buckets, **shown}))
+        known = {"buckets": state.buckets, "installation": state.settings.get("installation")}
+        click.echo(json.dumps({"program": __version__, **known, **shown}))
     else:
         for word, rows in (("applied", applied), ("missing", pending)):
             for version, title in rows:

@@ -114,9 +114,10 @@ def _decode(text: str) -> bytes:
         raise SecretRefused("The secret is not valid base64.") from None
 
 
-def message_id(event_id: int, subscription_id: int) -> str:
-    """The same for every attempt and requeue, so that receivers can recognise a repetition."""
-    return f"msg_{event_id}_{subscription_id}"
+def message_id(installation: str, event_id: int, subscription_id: int) -> str:
+    """The same for every attempt and requeue, so that receivers can recognise a repetition; never
+    that of another installation, whose events and subscriptions have the same numbers."""
+    return f"msg_{installation}_{event_id}_{subscription_id}"
 
 
 def signature_header(

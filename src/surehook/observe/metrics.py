@@ -31,6 +31,11 @@ LATENCY_SECONDS = (
 
 # name: (kind, labels, meaning); docs/reference/metrics.md is written from this.
 METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "surehook_info": (
+        "gauge",
+        ("installation", "version"),
+        "Always 1: which installation this is, a part of every webhook-id, and the program.",
+    ),
     "surehook_facts_total": (
         "counter",
         ("fact",),
@@ -126,6 +131,7 @@ class Metrics:
     """A listener that counts."""
 
     def __init__(self) -> None:
+        self.installation = ""  # known once a database is open
         self.facts: Counter[str] = Counter()
         self.attempts: Counter[str] = Counter()
         self.attempt_seconds = Histogram()
@@ -152,6 +158,8 @@ class Metrics:
         return generate_latest(registry)
 
     def _counted(self) -> list[Metric]:
+        info = _gauge("surehook_info")
+        info.add_metric([self.installation, __version__], 1)
         facts = _counter("surehook_facts_total")
         for name in observe.FACTS:
             facts.add_metric([name], self.facts[name])
@@ -159,6 +167,7 @@ class Metrics:
         for result, number in sorted(self.attempts.items()):
             attempts.add_metric([result], number)
         return [
+            info,
             facts,
             attempts,
             _histogram("surehook_attempt_seconds", self.attempt_seconds),

@@ -40,9 +40,15 @@ class Requests:
     """Makes requests of jobs, or says why one cannot be sent."""
 
     def __init__(
-        self, store: WorkerStore, sealer: Sealer, request_seconds: float, lease_seconds: float
+        self,
+        store: WorkerStore,
+        sealer: Sealer,
+        installation: str,
+        request_seconds: float,
+        lease_seconds: float,
     ) -> None:
         self._store = store
+        self._installation = installation
         self._sealer = sealer
         self._request_seconds = request_seconds
         self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
@@ -74,7 +80,7 @@ class Requests:
         leased_at = job.leased_at.timestamp()
         headers = signed_headers(
             signers,
-            message_id(job.event_id, job.subscription_id),
+            message_id(self._installation, job.event_id, job.subscription_id),
             int(leased_at),
             body,
             job.event_type,

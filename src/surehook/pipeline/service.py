@@ -92,8 +92,15 @@ class Component:
 class Service:
     """One component at work."""
 
-    def __init__(self, component: Component, hints: Hints, database: Listening | None) -> None:
+    def __init__(
+        self,
+        component: Component,
+        hints: Hints,
+        database: Listening | None,
+        installation: str | None = None,
+    ) -> None:
         self.component = component
+        self._installation = installation
         self._hints = hints
         self._database = database
         self._stopping = False
@@ -133,7 +140,12 @@ class Service:
         ]
         try:
             await self.component.start()
-            observe.emit("component.started", component=name, **self.component.introduction())
+            observe.emit(
+                "component.started",
+                component=name,
+                installation=self._installation,
+                **self.component.introduction(),
+            )
             await self._loop()
             observe.emit("component.draining", component=name)
             await self.component.drain()

@@ -63,7 +63,9 @@ class Database(ABC):
     def __init__(self, config: Config, login: Login) -> None:
         self.component = login.component
         self.login = login
-        self.buckets = 1  # as the database says; known once check_schema() has run
+        # As the database says; known once check_schema() has run.
+        self.buckets = 1
+        self.installation = ""
         self._config = config
         self._statements = statements.load(self.dialect, login.component)
         self._known: Known = {

@@ -30,6 +30,7 @@ class Engine:
     losing: Callable[[Login], AbstractContextManager[None]]
     migrate: Callable[..., Awaitable[None]]  # (connection, *, buckets, role_secret, …)
     read_state: Callable[[Any], Awaitable[State]]
+    set_installation: Callable[[Any, str], Awaitable[None]]
     as_sql: Callable[[State, int, bool], str]  # …, buckets, with roles → everything to run
     durability: Callable[[Config, Any], Awaitable[Finding]]  # may it forget what it took?
     examine: Callable[[Config, Place], Awaitable[list[Finding]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -27,6 +28,11 @@ class Migration:
     def rendered(self, buckets: int) -> str:
         partitioning = "PARTITION BY LIST (bucket)" if buckets > 1 else ""
         return self.text.replace(":partitioning", partitioning).replace(":buckets", str(buckets))
+
+
+def new_installation() -> str:
+    """Random, short and readable: 40 bits as hexadecimal digits."""
+    return secrets.token_hex(5)
 
 
 def migrations(dialect: str) -> list[Migration]:
@@ -79,6 +85,11 @@ class State:
         return [m for m in migrations(self.dialect) if m.version not in self.applied]
 
     @property
+    def installation(self) -> str:
+        """A part of every webhook-id; empty until a migration has made it."""
+        return self.settings.get("installation", "")
+
+    @property
     def buckets(self) -> int | None:
         return int(self.settings["buckets"]) if "buckets" in self.settings else None
 
@@ -109,3 +120,5 @@ class State:
         if self.pending:
             names = ", ".join(f"{m.version} {m.name}" for m in self.pending)
             raise AnswerIsNo(f"The database lacks migrations: {names}.", "Run `surehook migrate`.")
+        if not self.installation:
+            raise AnswerIsNo("The database lacks its installation id.", "Run `surehook migrate`.")

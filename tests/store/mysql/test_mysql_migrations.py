@@ -58,7 +58,8 @@ async def schema_of(url: str) -> dict[str, object]:
         }
         seen["ledger"] = await owner.fetch(
             "SELECT CONCAT(version), name, checksum FROM schema_migrations "
-            "UNION ALL SELECT name, value, '' FROM schema_settings WHERE name <> 'accounts' "
+            "UNION ALL SELECT name, value, '' FROM schema_settings "
+            "WHERE name NOT IN ('accounts', 'installation') "
             "ORDER BY 1, 2"
         )
         return seen

@@ -46,6 +46,7 @@ ENGINE = Engine(
     losing=failures.losing,
     migrate=migrate.migrate,
     read_state=migrate.read_state,
+    set_installation=migrate.set_installation,
     as_sql=migrate.as_sql,
     durability=doctor.durability,
     examine=doctor.examine,

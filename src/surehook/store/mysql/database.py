@@ -145,6 +145,7 @@ class MysqlDatabase(Database):
             state.refuse_if_too_new()
             state.refuse_if_too_old()
             self.buckets = state.buckets or 1
+            self.installation = state.installation
 
         await self.run(work)
 

@@ -25,7 +25,14 @@ from asyncmy.errors import MySQLError
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES, ROLES_ON, TABLES_ON
 from surehook.store.logins import Login, derived_password, secret_fingerprint
-from surehook.store.migrations import Applied, Migration, State, generated_sql, migrations
+from surehook.store.migrations import (
+    Applied,
+    Migration,
+    State,
+    generated_sql,
+    migrations,
+    new_installation,
+)
 from surehook.store.mysql import failures, passwords, rights, shape
 from surehook.store.mysql.connection import Connection, connect, sql_mode
 from surehook.store.mysql.script import replaceable, statements
@@ -95,6 +102,15 @@ async def read_state(connection: Connection) -> MysqlState:
     return MysqlState(DIALECT, applied, {row[0]: row[1] for row in settings}, connection.server)
 
 
+async def set_installation(connection: Connection, value: str) -> None:
+    """For a copy: from now on it is another installation than its original."""
+    await connection.write(
+        "INSERT INTO schema_settings (name, value) VALUES ('installation', %(value)s) "
+        "ON DUPLICATE KEY UPDATE value = %(value)s",
+        value=value,
+    )
+
+
 # ── Migrating ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -149,8 +165,12 @@ async def _schema(
     for migration in state.pending:
         if until is None or migration.version <= until:
             await _apply(connection, migration, count, report)
-    if (await read_state(connection)).pending:
+    now = await read_state(connection)
+    if now.pending:
         return False
+    if not now.installation:  # somebody took it away
+        await set_installation(connection, new_installation())
+        report("gave the installation a new id")
     if await _changed(connection, "guard"):
         await _run_all(connection, _rendered(generated("guard"), count, connection.server), report)
         await _remember(connection, "guard")

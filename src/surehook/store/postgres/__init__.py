@@ -16,6 +16,7 @@ ENGINE = Engine(
     losing=losing,
     migrate=migrate.migrate,
     read_state=migrate.read_state,
+    set_installation=migrate.set_installation,
     as_sql=migrate.as_sql,
     durability=doctor.durability,
     examine=doctor.examine,

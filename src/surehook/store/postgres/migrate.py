@@ -24,7 +24,14 @@ import asyncpg
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
-from surehook.store.migrations import Applied, Migration, State, generated_sql, migrations
+from surehook.store.migrations import (
+    Applied,
+    Migration,
+    State,
+    generated_sql,
+    migrations,
+    new_installation,
+)
 from surehook.store.postgres import rights, shape
 from surehook.store.postgres.scram import is_of, verifier
 from surehook.store.shape import Fault
@@ -78,6 +85,15 @@ async def read_state(connection: Connection) -> PostgresState:
     return PostgresState(DIALECT, applied, dict(map(tuple, settings)), schema)
 
 
+async def set_installation(connection: Connection, value: str) -> None:
+    """For a copy: from now on it is another installation than its original."""
+    await connection.execute(
+        "INSERT INTO schema_settings (name, value) VALUES ('installation', $1) "
+        "ON CONFLICT (name) DO UPDATE SET value = $1",
+        value,
+    )
+
+
 # ── Migrating ─────────────────────────────────────────────────────────────────────────────────
 
 Report = Callable[[str], None]
@@ -110,8 +126,12 @@ async def migrate(
     for migration in state.pending:
         if until is None or migration.version <= until:
             await _patiently(partial(_apply, connection, migration, count, report), report)
-    if (await read_state(connection)).pending:
+    now = await read_state(connection)
+    if now.pending:
         return  # stopped on the way, on request
+    if not now.installation:  # somebody took it away
+        await set_installation(connection, new_installation())
+        report("gave the installation a new id")
     await _apply_generated(connection, "guard", report)
     if state.applied:
         await _repair(connection, count, report)
