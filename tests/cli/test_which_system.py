@@ -296,7 +296,7 @@ def dev(home: Path) -> Iterator[Path]:
 def test_while_dev_runs_every_command_acts_on_it_and_says_so(home: Path, dev: Path) -> None:
     def run(*arguments: str, **env: str) -> Done:
         done = command(home, *arguments, **env)
-        assert done.code == 0, (arguments, done)
+        assert done.code == 0, (arguments, done.err, done.out)
         return done
 
     database = f"the database in {dev} (`surehook dev` runs on it)"

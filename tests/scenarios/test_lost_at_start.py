@@ -38,7 +38,9 @@ class Cutter:
 
     def url(self, port: int) -> str:
         login = self._parts.netloc.rpartition("@")[0]
-        kept = [one for one in self._parts.query.split("&") if one.startswith(("passfile", "ssl"))]
+        kept = [one for one in self._parts.query.split("&") if one.startswith("passfile")]
+        if self._parts.scheme != "postgresql":
+            kept.append("ssl-mode=PREFERRED")  # MySQL wants a password encrypted where TCP is used
         return self._parts._replace(
             netloc=f"{login}@127.0.0.1:{port}", query="&".join(kept)
         ).geturl()

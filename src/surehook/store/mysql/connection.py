@@ -199,13 +199,20 @@ async def _log_in(where: Target, login: Login, name: str) -> Connection:
     for encryption in where.encryption:
         driver = _driver(where, encryption, name)
         try:
-            await driver.connect()
+            await _connected(driver)
         except (OSError, MySQLError):
             if not (encryption and _has_no_tls(driver)):
                 raise
         else:
             return Connection(driver, login)
     raise failures.NoEncryption
+
+
+async def _connected(driver: Any) -> None:
+    try:
+        await driver.connect()
+    except RuntimeError as error:  # the driver's word for a socket that is closed already
+        raise ConnectionResetError(f"the connection was closed at once: {error}") from None
 
 
 def _has_no_tls(driver: Any) -> bool:
