@@ -116,7 +116,13 @@ class Receiver:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Connection(self), self._host, 0, ssl=certificates.server_context()
+            lambda: _Connection(self),
+            self._host,
+            0,
+            ssl=certificates.server_context(),
+            # With the usual 100 the kernel drops what a busy machine does not accept in time, and
+            # whoever connects tries again after 1, 3, 7, 15 and 31 seconds.
+            backlog=4096,
         )
         self.port = self._server.sockets[0].getsockname()[1]
         host = f"[{self._host}]" if ":" in self._host else self._host
