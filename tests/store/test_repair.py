@@ -8,6 +8,7 @@ import pytest
 
 from support import Configure, dialects
 from support.connections import engine_connection
+from support.rows import an_event
 from support.servers import Server, connected, private_server
 from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
@@ -202,13 +203,11 @@ async def test_a_role_that_is_shut_out_gets_in_again(server: Server, configure: 
 async def test_rows_that_a_lost_key_forbids_are_named_in_one_line(
     owner: Any, place: Place, on_mysql: bool
 ) -> None:
-    await damage(owner, (MYSQL if on_mysql else POSTGRES)["a unique key"][0])
+    kind = "KEY" if on_mysql else "CONSTRAINT"
+    await damage(owner, f"ALTER TABLE events DROP {kind} uniq_event_external_id")
     for _ in range(2):
-        await owner.execute(
-            "INSERT INTO webhook_delivery_jobs (saga_id, event_id, subscription_id, attempt_at) "
-            "VALUES (1, 1, 1, '2026-01-01 00:00:00')"
-        )
-    with pytest.raises(AnswerIsNo, match=r"uniq_job_saga_attempt .*cannot be put back") as refused:
+        await an_event(owner, external_id="twice")
+    with pytest.raises(AnswerIsNo, match=r"uniq_event_external_id .*cannot be put back") as refused:
         await migrate(place)
     assert "Correct the rows" in refused.value.advice
 

@@ -164,8 +164,12 @@ def _add_key(made: Expected, table: str, name: str, kind: str, columns: str) -> 
 
 
 def _plain(text: str) -> str:
-    """Without comments, and with one space between any two words."""
-    return " ".join(re.sub(r"(^|\s)-- .*$", "", text, flags=re.M).split())
+    """Without comments, and with one space between any two words.
+
+    The catalogue shows a body's quoted texts with half of their backslashes: they count as one.
+    """
+    words = " ".join(re.sub(r"(^|\s)-- .*$", "", text, flags=re.M).split())
+    return re.sub(r"\\+", r"\\", words)
 
 
 def _items(body: str) -> list[str]:
