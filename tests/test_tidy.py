@@ -301,12 +301,6 @@ def test_a_source_file_opens_with_a_docstring_and_stays_readable(path: Path) -> 
             assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
 
 
-@pytest.mark.parametrize("engine", ["postgres", "mysql"])
-def test_migrations_are_numbered_without_a_gap_or_a_number_twice(engine: str) -> None:
-    names = sorted(path.name for path in (PACKAGE / "store" / engine / "migrations").glob("*.sql"))
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1)), names
-
-
 def test_hand_written_sql_fits_the_line() -> None:
     for path in PACKAGE.rglob("*.sql"):
         if "generated" in path.parts:

@@ -98,6 +98,9 @@ JSON = [
     *("[" * DEPTH_MAX + "]" * DEPTH_MAX, '{"a":' * DEPTH_MAX + "1" + "}" * DEPTH_MAX),
     json.dumps(["[" * 50, "{" * 50, '"' * 50, "\\" * 51, {"a": "]" * 50}]),
     json.dumps([[] for _ in range(100)]),
+    "1e400",
+    '{"a": [-1.5E+999, "\\u1e55 1e999", "\\uD83D\\uDE00"], "b": ' + "9" * 400 + "}",
+    json.dumps([{"text": "1. x-" * 16, "number": number} for number in range(7000)]),
     '{"a": "' + "x" * 100_000 + '"}',
 ]
 
