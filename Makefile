@@ -14,7 +14,7 @@ COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.
 # The lowest versions that pyproject.toml declares, in a virtual environment of their own, and what
 # shows that they work: every package is used by one of these at least, on both engines.
 FLOORS := .venv-floors
-FLOORS_TOOLS := hatchling editables hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist sqlglot trustme
+FLOORS_TOOLS := hatchling editables hypothesis pymysql pytest pytest-asyncio pytest-timeout pytest-xdist sqlglot trustme
 FLOORS_TESTS := tests/test_cli.py tests/unit/test_secrets.py tests/api/test_health.py tests/api/test_framing.py tests/store/test_rows.py \
   tests/delivery/test_names_and_addresses.py tests/scenarios/test_five_scenarios.py
 
