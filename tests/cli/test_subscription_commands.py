@@ -11,7 +11,7 @@ import pytest
 
 from support.commands import Command
 from support.receiver import Answer, ReceivedRequest, Receiver
-from support.rows import a_subscription
+from support.rows import a_subscription, an_event
 from surehook import receive
 from surehook.delivery.outcome import ErrorCode
 from surehook.delivery.signature import new_shared_secret
@@ -63,10 +63,13 @@ async def test_what_disabling_ends_and_enabling_does_not_bring_back_is_said(
 ) -> None:
     number = str(await a_subscription(owner))
     disabled = await command("subscription", "disable", number)
+    await an_event(owner)
     assert "no event that is published from now on, not even after it is enabled" in disabled.err
     assert "What waited to be delivered or retried becomes dead letters." in disabled.err
     enabled = await command("subscription", "enable", number)
     assert "what was published while it was disabled is not delivered" in enabled.err
+    assert "1 event of order.paid, from " in enabled.err
+    assert "surehook event list --event-type order.paid --created-from " in enabled.err
     requeue = f"--subscription-id {number} --error-code SUBSCRIPTION_INACTIVE"
     assert f"`surehook dead-letter requeue {requeue}` delivers what was waiting" in enabled.err
     help_of_disable = (await command("subscription", "disable", "--help")).out

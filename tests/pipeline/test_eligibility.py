@@ -387,3 +387,34 @@ async def test_nobody_sets_the_end_of_eligibility_by_hand(owner: Any, clock: Clo
         "SELECT eligible_until, eligible_first, eligible_from FROM subscriptions"
     )
     assert found[0] is None and found[1] == found[2] < now
+
+
+async def test_what_went_by_while_a_subscription_was_off_is_counted_with_its_first_and_last(
+    owner: Any, open_store: OpenStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observer = store_of(ObserverStore, await open_store("observer"))
+    subscription = await a_subscription(owner)
+    await an_event(owner)
+    assert await observer.missed(subscription) is None
+    await clock.shift(10)
+    await switch(owner, active=False)
+    await clock.shift(20)
+    first = await an_event(owner)
+    await an_event(owner, tenant="another")
+    await an_event(owner, event_type="another.type")
+    missing = await observer.missed(subscription)
+    assert missing is not None and (missing.count, missing.more) == (1, False)
+    await clock.shift(30)
+    last = await an_event(owner)
+    await clock.shift(40)
+    await switch(owner, active=True)
+    await clock.shift(50)
+    await an_event(owner)
+    missed = await observer.missed(subscription)
+    assert missed is not None and (missed.count, missed.more) == (2, False)
+    times = "SELECT created_at FROM events WHERE id = $1"
+    assert missed.first_at == await owner.fetchval(times, first)
+    assert missed.last_at == await owner.fetchval(times, last)
+    monkeypatch.setattr("surehook.store.observer.LOOK", 2)
+    bounded = await observer.missed(subscription)
+    assert bounded is not None and (bounded.count, bounded.more) == (1, True)

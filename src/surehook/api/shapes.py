@@ -273,6 +273,20 @@ class Subscription(Struct, frozen=True, kw_only=True):
     verification: Annotated[Verification | None, Meta(description="The newest one")]
 
 
+class Missed(Struct, frozen=True):
+    """Events that were created while the subscription last was not both active and verified, or
+    is not now. They are not delivered to it."""
+
+    count: int
+    more: Annotated[bool, Meta(description="There may be more: not all were looked at")]
+    first_at: Time
+    last_at: Time
+
+
+class OneSubscription(Subscription, frozen=True, kw_only=True, omit_defaults=True):
+    missed: Missed | None = None
+
+
 class NewSubscription(Subscription, frozen=True, kw_only=True, omit_defaults=True):
     secret: Annotated[str | None, Meta(description="Shown this once", examples=["whsec_…"])] = None
     public_key: Annotated[

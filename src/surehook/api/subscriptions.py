@@ -18,8 +18,10 @@ from surehook.api.problems import NOT_FOUND, STALE, not_found
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
     BIGGEST_ID,
+    Missed,
     NewSubscription,
     NewSubscriptionBody,
+    OneSubscription,
     Page,
     RotateBody,
     RotatedSecret,
@@ -102,7 +104,7 @@ async def list_subscriptions(call: Call) -> Answer:
 
 
 async def get_subscription(call: Call) -> Answer:
-    return _tagged(200, await _read(call, call.number))
+    return _tagged(200, await _with_missed(call, await _read(call, call.number)))
 
 
 async def change_subscription(call: Call) -> Answer:
@@ -122,7 +124,7 @@ async def change_subscription(call: Call) -> Answer:
     shown = await _read(call, call.number)
     if body.callback_url is not UNSET:
         shown = await _verified_if_trusted(call, shown)
-    return _tagged(200, shown)
+    return _tagged(200, await _with_missed(call, shown))
 
 
 async def _verified_if_trusted(call: Call, shown: Subscription) -> Subscription:
@@ -200,6 +202,14 @@ async def rotate_secret(call: Call) -> Answer:
 
 def _tagged(status: int, shown: Subscription) -> Answer:
     return Answer(status, shown, headers=((b"etag", b'"%d"' % shown.version),))
+
+
+async def _with_missed(call: Call, shown: Subscription) -> OneSubscription:
+    found = await call.api.observer.missed(shown.id)
+    missed = found and Missed(
+        found.count, found.more, rfc3339(found.first_at), rfc3339(found.last_at)
+    )
+    return extended(OneSubscription, shown, missed=missed)
 
 
 async def _read(call: Call, number: int) -> Subscription:
@@ -292,7 +302,7 @@ ROUTES = (
         get_subscription,
         Scope.READ,
         "One subscription with its newest verification",
-        {200: Subscription},
+        {200: OneSubscription},
         "subscriptions",
         (NOT_FOUND,),
     ),
@@ -302,7 +312,7 @@ ROUTES = (
         change_subscription,
         Scope.ADMIN,
         "Change what is named; a new URL of a verified one is staged until it proves itself",
-        {200: Subscription},
+        {200: OneSubscription},
         "subscriptions",
         (NOT_FOUND, STALE),
         body=SubscriptionChanges,

@@ -6,6 +6,7 @@ Reads and writes  subscriptions, by way of the API. A secret is shown once: when
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from surehook.cli.delivery import advice_on
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
+    counted,
     done,
     facts,
     heading,
@@ -252,6 +254,25 @@ def _switch(api: Api, subscription_id: int, active: bool, as_json: bool) -> None
             f"not delivered. `{requeue} --error-code SUBSCRIPTION_INACTIVE` delivers what was "
             "waiting when it was disabled."
         )
+        _note_missed(changed)
+
+
+def _note_missed(shown: Subscription) -> None:
+    """What was published while it was off, and how to see it."""
+    missed = shown.missed
+    if missed is None:
+        return
+    many = f"{missed.count} or more events" if missed.more else counted(missed.count, "event")
+    first, last = (_precise(moment) for moment in (missed.first_at, missed.last_at))
+    tenant = f" --tenant {shown.tenant}" if shown.tenant else ""
+    note(
+        f"{many} of {shown.event_type}, from {first} to {last}, went by meanwhile: "
+        f"surehook event list --event-type {shown.event_type}{tenant} --created-from {first}"
+    )
+
+
+def _precise(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 ENABLE_HELP = """Deliver events that are published from now on.

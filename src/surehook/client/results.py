@@ -131,6 +131,16 @@ class Verification(Result, frozen=True, kw_only=True):
     verified_at: datetime | None = None
 
 
+class Missed(Result, frozen=True, kw_only=True):
+    """Events that were created while a subscription was not both active and verified."""
+
+    count: int
+    more: bool = False
+    """There may be more: not all were looked at."""
+    first_at: datetime
+    last_at: datetime
+
+
 class Subscription(Result, frozen=True, kw_only=True):
     """Who gets which events. `secret` and `public_key` are there at its creation only."""
 
@@ -153,6 +163,8 @@ class Subscription(Result, frozen=True, kw_only=True):
     updated_at: datetime | None = None
     version: int | None = None
     verification: Verification | None = None
+    missed: Missed | None = None
+    """What it missed while it last was off, or misses now; of one that was read or changed."""
     secret: str | None = None
     public_key: str | None = None
 

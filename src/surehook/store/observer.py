@@ -25,6 +25,15 @@ class Found(msgspec.Struct, frozen=True):
     last: tuple[object, ...] | None
 
 
+class Missed(msgspec.Struct, frozen=True):
+    """Events that were created while a subscription was not eligible."""
+
+    count: int
+    more: bool  # not all were looked at
+    first_at: datetime
+    last_at: datetime
+
+
 class ObserverStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -88,6 +97,24 @@ class ObserverStore:
             "list_api_keys", before_id=before_id, count=count, tenant=tenant
         )
         return Found(rows, (rows[-1][0],) if len(rows) == count else None)
+
+    async def missed(self, subscription_id: int) -> Missed | None:
+        """What a subscription missed when it last was not eligible, or is missing now."""
+        gap = await self._database.one("last_gap", id=subscription_id)
+        if gap is None or gap[2] is None:
+            return None
+        tenant, event_type, since, until, now = gap
+        row = await self._database.one(
+            "missed_events",
+            tenant=tenant,
+            event_type=event_type,
+            since=since,
+            until=until or now,
+            look=LOOK,
+        )
+        assert row is not None
+        seen, count, first_at, last_at = row
+        return Missed(count, seen == LOOK, first_at, last_at) if count else None
 
     # ── One ───────────────────────────────────────────────────────────────────────────────────
 

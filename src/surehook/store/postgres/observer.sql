@@ -292,6 +292,32 @@ WHERE s.id < :before_id
   AND (:verified::boolean IS NULL OR s.verified = :verified)
 ORDER BY s.id DESC LIMIT :count;
 
+-- name: last_gap :one
+-- Since when, and until when, a subscription last was not eligible; it may still not be (NULL).
+SELECT s.tenant, s.event_type,
+    CASE WHEN s.active AND s.verified THEN (
+        SELECT h.eligible_until FROM subscription_eligibility h
+        WHERE h.subscription_id = s.id AND h.pattern = s.event_type AND h.tenant = s.tenant
+          AND h.eligible_from >= s.eligible_first
+        ORDER BY h.eligible_from DESC LIMIT 1
+    ) ELSE s.eligible_until END AS since,
+    CASE WHEN s.active AND s.verified THEN s.eligible_from END AS until,
+    surehook_now() AS now
+FROM subscriptions s
+WHERE s.id = :id;
+
+-- name: missed_events :one
+-- Events of a tenant and type in a span of time. No more than :look of all tenants' are looked at,
+-- from its beginning.
+SELECT count(*), count(*) FILTER (WHERE tenant = :tenant),
+    min(created_at) FILTER (WHERE tenant = :tenant),
+    max(created_at) FILTER (WHERE tenant = :tenant)
+FROM (
+    SELECT tenant, created_at FROM events
+    WHERE event_type = :event_type AND created_at >= :since AND created_at < :until
+    ORDER BY created_at LIMIT :look
+) AS seen;
+
 -- name: list_api_keys :many
 SELECT id, name, scopes, tenant, created_at, last_used_at, revoked_at
 FROM api_keys
