@@ -19,6 +19,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from surehook.ceilings import Ceilings
 from surehook.errors import ConfigError
 from surehook.retry import PRESETS, Policy
 from surehook.roles import ROLES
@@ -389,7 +390,14 @@ SETTINGS: tuple[Setting, ...] = (
         "worker.concurrency",
         256,
         whole(1, 10_000),
-        "How many requests one worker has under way at once.",
+        "How many requests one worker has under way at once, not counting slow ones.",
+    ),
+    Setting(
+        "worker.slow_requests",
+        256,
+        whole(8, 10_000),
+        "How many requests one worker has under way beside these: half of them to endpoints that "
+        "were slow lately, half of them such that have lasted for more than a second.",
     ),
     Setting(
         "worker.memory",
@@ -412,7 +420,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "orchestrator.open_jobs",
-        4000,
+        2000,
         whole(1, 1_000_000),
         "About how many jobs are open (waiting or being sent) at once, over all subscriptions.",
     ),
@@ -421,6 +429,36 @@ SETTINGS: tuple[Setting, ...] = (
         32,
         whole(1, 100_000),
         "How many jobs one subscription may have open at once, unless it says otherwise.",
+    ),
+    Setting(
+        "limits.concurrency_cap",
+        256,
+        whole(1, 100_000),
+        "The largest concurrency_cap of a subscription. This and the other limits are refused when "
+        "someone asks for more, and hold for subscriptions that exist already.",
+    ),
+    Setting(
+        "limits.rate",
+        None,
+        whole(1, 1_000_000),
+        "The largest rate_limit_per_second of a subscription; those without a limit get this one. "
+        "Not set: no ceiling.",
+        example="500",
+    ),
+    Setting(
+        "limits.request_timeout",
+        None,
+        duration(0.1, 600),
+        "The largest request_timeout_seconds of a subscription. Not set: "
+        "worker.lease_duration - 5s.",
+        example='"25s"',
+    ),
+    Setting(
+        "limits.subscriptions",
+        1000,
+        whole(1, 1_000_000),
+        "How many subscriptions a tenant may create with its own keys. A key of every tenant may "
+        "create more.",
     ),
     Setting(
         "api.listen",
@@ -612,6 +650,17 @@ class Config:
         )
 
     @property
+    def ceilings(self) -> Ceilings:
+        longest = self.seconds("worker.lease_duration") - LEASE_MARGIN_SECONDS
+        asked = self._value("limits.request_timeout")
+        return Ceilings(
+            concurrency_cap=self.number("limits.concurrency_cap"),
+            rate=self.optional_number("limits.rate"),
+            request_seconds=longest if asked is None else min(longest, float(str(asked))),
+            subscriptions=self.number("limits.subscriptions"),
+        )
+
+    @property
     def allow_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         value = self._value("delivery.allow_networks")
         assert isinstance(value, tuple)
@@ -743,6 +792,18 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"worker.lease_duration ({in_words(lease)}) must be at least "
             f"delivery.request_timeout + 5s ({in_words(request + LEASE_MARGIN_SECONDS)})."
+        )
+    ceilings = config.ceilings
+    if request > ceilings.request_seconds:
+        raise ConfigError(
+            f"delivery.request_timeout ({in_words(request)}) must not exceed "
+            f"limits.request_timeout ({in_words(ceilings.request_seconds)})."
+        )
+    cap = config.number("orchestrator.subscription_cap")
+    if cap > ceilings.concurrency_cap:
+        raise ConfigError(
+            f"orchestrator.subscription_cap ({cap}) must not exceed "
+            f"limits.concurrency_cap ({ceilings.concurrency_cap})."
         )
     policy = config.policy
     if policy.base_delay_seconds > policy.max_delay_seconds:

@@ -7,6 +7,7 @@ are aware UTC. A payload is bytes that nobody in the pipeline looks into.
 from __future__ import annotations
 
 from datetime import datetime
+from enum import IntEnum
 from typing import NewType
 
 import msgspec
@@ -55,13 +56,36 @@ class RoutedSaga(msgspec.Struct, frozen=True):
     subscription_id: SubscriptionId
 
 
+class Lane(IntEnum):
+    """Where a job waits for a worker; the orchestrator decides when it creates the job.
+
+    The endpoint of the first two answers quickly, as far as is known.
+    """
+
+    EXPRESS = 0  # of a tenant that has little under way: there is always a slot for these
+    BULK = 1
+    UNPROVEN = 2  # the endpoint has hardly answered yet
+    SLOW = 3  # a request to it is under way for long, or the last one was
+
+
 class WaitingSubscription(msgspec.Struct, frozen=True):
     """A subscription with due sagas, as the orchestrator sees it."""
 
     subscription_id: SubscriptionId
     tenant: str
-    due: int
+    due: int  # 0 = not counted
     rate_limited: bool
+    slow: bool | None = False
+    ramp: int | None = 0  # how many jobs may be open for now; 0 = the cap; None = never seen
+
+
+class Share(msgspec.Struct, frozen=True):
+    """How many jobs a subscription may get now, and in which lane."""
+
+    subscription_id: int
+    places: int
+    lane: Lane = Lane.EXPRESS
+    ramp: int = 0
 
 
 class PickedSaga(msgspec.Struct, frozen=True):
@@ -84,6 +108,9 @@ class AppliedResult(msgspec.Struct, frozen=True):
     attempt_count: int
     error_code: str | None
     next_attempt_at: datetime
+    subscription_id: SubscriptionId
+    lane: int
+    slow: bool | None  # its request was under way for long
 
 
 class LeasedJob(msgspec.Struct, frozen=True):
@@ -103,6 +130,14 @@ class LeasedJob(msgspec.Struct, frozen=True):
     request_timeout_seconds: float | None
     custom_headers: str | None  # sealed
     event_age_seconds: float  # when the lease was taken
+    lane: int = Lane.EXPRESS
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How a subscription's endpoint did lately: what the orchestrator keeps of it."""
+
+    slow: bool
+    step: int  # 1 = it answered, -1 = it hung, 0 = nothing has ended
 
 
 class JobReport(msgspec.Struct, frozen=True):

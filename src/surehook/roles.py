@@ -110,6 +110,7 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "started_at",
         "finished_at",
         "bucket",
+        "lane",
     ),
     "dead_letters": (
         "id",
@@ -127,6 +128,8 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "subscription_id",
         "rate_tokens",
         "rate_refilled_at",
+        "slow",
+        "ramp",
     ),
     "dead_letter_cursor": ("bucket", "swept_until", "rewalked_at"),
     "api_keys": (
@@ -425,7 +428,10 @@ _ROLES: tuple[Role, ...] = (
                 "attempt_at",
                 "error_code",
                 "retry_after",
+                "started_at",
+                "finished_at",
                 "bucket",
+                "lane",
                 "open_for",
             ),
             _read(
@@ -452,10 +458,13 @@ _ROLES: tuple[Role, ...] = (
                 "subscription_id",
                 "attempt_at",
                 "bucket",
+                "lane",
             ),
             _read("orchestrator_subscriptions"),
-            _insert("orchestrator_subscriptions", "subscription_id"),
-            _update("orchestrator_subscriptions", "rate_tokens", "rate_refilled_at"),
+            _insert("orchestrator_subscriptions", "subscription_id", "ramp"),
+            _update(
+                "orchestrator_subscriptions", "rate_tokens", "rate_refilled_at", "slow", "ramp"
+            ),
             *_SCHEMA,
         ),
         never="DELETE, events, subscriptions, leases, HTTP, payloads",
@@ -478,6 +487,7 @@ _ROLES: tuple[Role, ...] = (
                 "worker_id",
                 "started_at",
                 "bucket",
+                "lane",
             ),
             _read("events", "id", "event_type", "created_at", "payload", "bucket"),
             _read(
@@ -523,6 +533,7 @@ _ROLES: tuple[Role, ...] = (
                 "worker_id",
                 "error_code",
                 "bucket",
+                "lane",
             ),
             _update(
                 "webhook_delivery_jobs",

@@ -44,7 +44,7 @@ from surehook.store.database import Database
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore
-from surehook.store.orchestrator import OrchestratorStore
+from surehook.store.orchestrator import FIRST_RAMP, Caps, OrchestratorStore
 from surehook.store.registry import RegistryStore
 from surehook.store.router import RouterStore
 from surehook.store.verifier import VerifierStore
@@ -149,13 +149,14 @@ class Process:
                 return Router(store_of(RouterStore, database), self.hints, buckets, batch)
             case "orchestrator":
                 return Orchestrator(
-                    store_of(OrchestratorStore, database),
+                    store_of(OrchestratorStore, database, self._caps()),
                     self.hints,
                     buckets,
                     policy=config.policy,
                     batch=config.number("orchestrator.batch"),
                     open_jobs=config.number("orchestrator.open_jobs"),
-                    cap=config.number("orchestrator.subscription_cap"),
+                    slots=config.number("worker.concurrency"),
+                    slow_slots=config.number("worker.slow_requests"),
                 )
             case "worker":
                 return await self._worker(database, buckets)
@@ -173,6 +174,15 @@ class Process:
                 return DeadLetters(store_of(DeadLetterStore, database), self.hints, buckets)
         raise AssertionError(name)
 
+    def _caps(self) -> Caps:
+        ceilings = self._config.ceilings
+        return Caps(
+            self._config.number("orchestrator.subscription_cap"),
+            ceilings.concurrency_cap,
+            ceilings.rate,
+            FIRST_RAMP,
+        )
+
     async def _worker(self, database: Database, buckets: list[int]) -> Worker:
         worker_id = new_worker_id()
         store = store_of(WorkerStore, database, worker_id)
@@ -182,7 +192,7 @@ class Process:
             self._sealer(),
             database.installation,
             self._config.seconds("delivery.request_timeout"),
-            lease_seconds,
+            self._config.ceilings.request_seconds,
         )
         await requests.refuse_without_key()
         return Worker(
@@ -193,6 +203,7 @@ class Process:
             prepare=requests.prepare,
             worker_id=worker_id,
             concurrency=self._config.number("worker.concurrency"),
+            slow_requests=self._config.number("worker.slow_requests"),
             memory=self._config.number("worker.memory"),
             lease_seconds=lease_seconds,
         )
@@ -202,7 +213,9 @@ class Process:
 
     def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
-        slots = self._config.number("worker.concurrency")
+        slots = self._config.number("worker.concurrency") + self._config.number(
+            "worker.slow_requests"
+        )
         return HttpsSender(
             SenderSettings(
                 allow_networks=tuple(str(network) for network in self._config.allow_networks),

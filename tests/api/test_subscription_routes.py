@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -63,6 +64,7 @@ async def test_a_subscription_is_created_once_per_key_and_its_secret_shown_once(
         ({"base_delay_seconds": -1}, "base_delay_seconds"),
         ({"request_timeout_seconds": 26}, "request_timeout_seconds"),
         ({"concurrency_cap": 0}, "concurrency_cap"),
+        ({"concurrency_cap": 257}, "concurrency_cap"),
         ({"rate_limit_per_second": 0}, "rate_limit_per_second"),
         ({"custom_headers": {"webhook-id": "x"}}, "custom_headers"),
         ({"custom_headers": {"x": "a\r\nb: c"}}, "custom_headers"),
@@ -278,3 +280,54 @@ async def test_only_an_operator_of_all_tenants_learns_addresses(
         assert await told(by) == {"127.0.0.1 is loopback"}
     for by in (bound, await key("read"), await key("operator", "read", tenant="acme")):
         assert await told(by) == {"the address is loopback"}
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["a key of every tenant", "a tenant's key"])
+async def test_what_exceeds_the_operators_ceilings_is_refused_and_the_setting_is_named(
+    open_api: OpenApi, bound: bool
+) -> None:
+    client = await open_api(
+        {
+            "limits.concurrency_cap": 40,
+            "limits.rate": 50,
+            "limits.request_timeout": "20s",
+        }
+    )
+    if bound:
+        key = await client.post("/v1/keys", {"name": "t", "scopes": ["admin"], "tenant": "acme"})
+        client = client.with_key(key.json()["key"])
+    highest = {
+        "concurrency_cap": 40,
+        "rate_limit_per_second": 50,
+        "request_timeout_seconds": 20,
+    }
+    made = await client.post("/v1/subscriptions", {**NEW, **highest})
+    assert made.status == 201, made.body
+    path = f"/v1/subscriptions/{made.json()['id']}"
+    for field, setting in (
+        ("concurrency_cap", "limits.concurrency_cap"),
+        ("rate_limit_per_second", "limits.rate"),
+        ("request_timeout_seconds", "limits.request_timeout"),
+    ):
+        too_much = {field: highest[field] + 1}
+        for reply in (
+            await client.post("/v1/subscriptions", {**NEW, **too_much}),
+            await client.ask("PATCH", path, too_much),
+        ):
+            assert (reply.status, reply.json()["field"]) == (422, field), reply.body
+            assert setting in reply.json()["detail"]
+
+
+async def test_a_tenant_creates_as_many_subscriptions_as_the_operator_allows(
+    open_api: OpenApi,
+) -> None:
+    client = await open_api({"limits.subscriptions": 3})
+    made = await client.post("/v1/keys", {"name": "t", "scopes": ["admin"], "tenant": "acme"})
+    own = client.with_key(made.json()["key"])
+    replies = await asyncio.gather(*(own.post("/v1/subscriptions", NEW) for _ in range(3)))
+    assert [reply.status for reply in replies] == [201] * 3
+    refused = await own.post("/v1/subscriptions", NEW)
+    assert (refused.status, refused.json()["field"]) == (422, "tenant"), refused.body
+    assert "limits.subscriptions" in refused.json()["detail"]
+    assert (await client.post("/v1/subscriptions", {**NEW, "tenant": "acme"})).status == 201
+    assert (await client.post("/v1/subscriptions", {**NEW, "tenant": "other"})).status == 201

@@ -10,8 +10,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from support import Configure, OpenStore, dialects, servers
 from support.clock import Clock
@@ -21,13 +19,13 @@ from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
-from surehook.pipeline.orchestrator import PERMANENT, Orchestrator, fair_shares, split
-from surehook.records import SagaId, SubscriptionId, WaitingSubscription
+from surehook.pipeline.orchestrator import PERMANENT, Orchestrator
+from surehook.records import Lane, SagaId, Share
 from surehook.retry import Policy
 from surehook.states import Attempt, JobResult, JobStatus, SagaStatus, decide
 from surehook.store import store_of
 from surehook.store.logins import Place
-from surehook.store.orchestrator import OrchestratorStore
+from surehook.store.orchestrator import NO_CAPS, Caps, OrchestratorStore
 
 POLICY = Policy(max_attempts=5, base_delay_seconds=30, max_delay_seconds=3600)
 ACTIVE = "SELECT count(*) FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')"
@@ -36,8 +34,8 @@ Make = Callable[..., Awaitable[Orchestrator]]
 
 @pytest.fixture
 def orchestrator(open_store: OpenStore, buckets: int) -> Make:
-    async def make(**how: Any) -> Orchestrator:
-        store = store_of(OrchestratorStore, await open_store("orchestrator"))
+    async def make(caps: Caps = NO_CAPS, **how: Any) -> Orchestrator:
+        store = store_of(OrchestratorStore, await open_store("orchestrator"), caps)
         return Orchestrator(store, Hints(), range(buckets), policy=POLICY, **how)
 
     return make
@@ -410,21 +408,123 @@ async def test_a_change_of_the_cap_takes_effect(owner: Any, orchestrator: Make) 
     assert await owner.fetchval(ACTIVE) == 32
 
 
+async def test_a_lowered_ceiling_takes_effect_on_subscriptions_that_exist(
+    owner: Any, orchestrator: Make, clock: Clock
+) -> None:
+    await clock.stop()
+    await sagas_for(owner, await a_subscription(owner, concurrency_cap=100_000), 100)
+    each = await orchestrator(Caps(default=32, most=40))
+    for _ in range(3):
+        await each.step()
+    assert await owner.fetchval(ACTIVE) == 40
+    lower = await orchestrator(Caps(default=32, most=40, rate=2))
+    await end_jobs(owner)
+    for _ in range(3):
+        await lower.step()  # at first one, then what the time since allows
+    assert await owner.fetchval(ACTIVE) == 1
+    await clock.shift(10)
+    for _ in range(3):
+        await lower.step()
+    assert await owner.fetchval(ACTIVE) == 3
+
+
+async def test_a_new_subscription_begins_slowly_and_gets_its_cap_when_it_answers(
+    owner: Any, orchestrator: Make
+) -> None:
+    subscription = await a_subscription(owner)
+    await sagas_for(owner, subscription, 60)
+    each = await orchestrator(Caps(first_ramp=2))
+    seen = []
+    for _ in range(3):
+        for _ in range(3):
+            await each.step()
+        seen.append(await owner.fetchval(ACTIVE))
+        await end_jobs(owner)
+        sagas = await owner.fetch("SELECT id FROM webhook_delivery_sagas")
+        each.heard(Channel.RESULTS, 0, [row[0] for row in sagas])
+        await each.step()
+    assert seen == [2, 8, 32]
+
+
+async def test_an_endpoint_that_hangs_gets_one_request_at_a_time_until_it_answers(
+    owner: Any, orchestrator: Make, clock: Clock
+) -> None:
+    subscription = await a_subscription(owner)
+    sagas = await sagas_for(owner, subscription, 32)
+    each = await orchestrator()
+    state = "SELECT slow, ramp FROM orchestrator_subscriptions"
+    await each.step()
+    # Nothing has ended yet, but everybody can see that it hangs.
+    await owner.execute(
+        "UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1, "
+        "started_at = surehook_now()"
+    )
+    await clock.shift(5)
+
+    async def known_to_be_slow() -> bool:
+        await each.step()
+        return tuple(await owner.fetchrow(state)) == (True, 0)
+
+    await until(known_to_be_slow)
+    await end_jobs(owner, "Failed")
+    each.heard(Channel.RESULTS, 0, sagas)
+    await each.step()
+    assert tuple(await owner.fetchrow(state)) == (True, 1)
+    sagas += await sagas_for(owner, subscription, 20)
+    another = await orchestrator()
+    for _ in range(3):
+        await another.step()
+    rows = await owner.fetch(
+        "SELECT lane, count(*) FROM webhook_delivery_jobs WHERE status = 'Pending' GROUP BY lane"
+    )
+    assert [tuple(row) for row in rows] == [(Lane.SLOW, 1)]
+    await end_jobs(owner)
+    another.heard(Channel.RESULTS, 0, sagas)
+    await another.step()
+    assert tuple(await owner.fetchrow(state)) == (False, 4)
+
+
+async def test_what_hangs_is_bounded_as_a_whole_and_leaves_places_to_other_tenants(
+    owner: Any, orchestrator: Make
+) -> None:
+    for number in range(60):
+        subscription = await a_subscription(owner, tenant=f"hog-{number % 3}")
+        await sagas_for(owner, subscription, 5)
+        await owner.execute(
+            "INSERT INTO orchestrator_subscriptions (subscription_id, slow, ramp) "
+            "VALUES ($1, true, 1)",
+            subscription,
+        )
+    each = await orchestrator(slots=64, slow_slots=64)
+    for _ in range(30):
+        await each.step()
+    held = await owner.fetchval(ACTIVE)
+    assert 20 <= held <= 32
+    other = await a_subscription(owner, tenant="other")
+    await sagas_for(owner, other, 3)
+    await owner.execute(
+        "INSERT INTO orchestrator_subscriptions (subscription_id, slow) VALUES ($1, true)", other
+    )
+    for _ in range(30):
+        await each.step()
+    assert (await jobs_per_subscription(owner)).get(other, 0) >= 1
+
+
 async def test_the_number_of_open_jobs_is_bounded(
     owner: Any, orchestrator: Make, buckets: int
 ) -> None:
     for _ in range(10):
         await sagas_for(owner, await a_subscription(owner), 20)
-    each = await orchestrator(open_jobs=25 * buckets)  # each bucket has its part
+    each = await orchestrator(open_jobs=30 * buckets)  # each bucket has its part
     for _ in range(20):
         await each.step()
-    assert await owner.fetchval(ACTIVE) == 25
+    assert await owner.fetchval(ACTIVE) == 20  # one tenant has two thirds of it
     await end_jobs(owner)
     await each.step()
-    assert await owner.fetchval(ACTIVE) <= 25
+    assert await owner.fetchval(ACTIVE) <= 20
     for _ in range(5):
         await each.step()
-    assert await owner.fetchval(ACTIVE) == 25
+    assert await owner.fetchval(ACTIVE) == 20
 
 
 async def test_a_rate_limit_is_kept_over_time(owner: Any, orchestrator: Make, clock: Clock) -> None:
@@ -433,7 +533,7 @@ async def test_a_rate_limit_is_kept_over_time(owner: Any, orchestrator: Make, cl
     await sagas_for(owner, await a_subscription(owner, rate_limit_per_second=5), 100)
     await sagas_for(owner, await a_subscription(owner, rate_limit_per_second=0.5), 100)
     total = "SELECT count(*) FROM webhook_delivery_jobs GROUP BY subscription_id ORDER BY 1"
-    both = [await orchestrator(cap=1000), await orchestrator(cap=1000)]
+    both = [await orchestrator(Caps(default=1000)) for _ in range(2)]
 
     async def created() -> list[int]:
         for _ in range(4):
@@ -454,7 +554,7 @@ async def test_a_clock_that_is_set_back_does_not_hold_up_a_limited_subscription(
 ) -> None:
     await clock.stop()
     limited = await a_subscription(owner, rate_limit_per_second=0.5)
-    each = await orchestrator(cap=1000)
+    each = await orchestrator(Caps(default=1000))
     for _ in range(2):
         await sagas_for(owner, limited, 10)
         await each.step()
@@ -463,55 +563,6 @@ async def test_a_clock_that_is_set_back_does_not_hold_up_a_limited_subscription(
 
 
 # ── Fairness ──────────────────────────────────────────────────────────────────────────────────
-
-
-@given(st.integers(0, 300), st.dictionaries(st.integers(0, 50), st.integers(1, 100)))
-def test_split_gives_all_that_is_wanted_and_nobody_more_than_it_wants(
-    room: int, demand: dict[int, int]
-) -> None:
-    shares = split(room, demand)
-    assert shares.keys() == demand.keys()
-    assert all(0 <= shares[key] <= demand[key] for key in demand)
-    assert sum(shares.values()) == min(room, sum(demand.values()))
-
-
-@given(st.integers(0, 300), st.dictionaries(st.integers(0, 50), st.integers(1, 100)))
-def test_split_is_max_min_fair(room: int, demand: dict[int, int]) -> None:
-    shares = split(room, demand)
-    for key in demand:
-        if shares[key] < demand[key]:  # unsatisfied: nobody has noticeably more
-            assert all(shares[other] <= shares[key] + 1 for other in shares)
-
-
-waiting = st.builds(
-    WaitingSubscription,
-    st.integers(1, 10**6).map(SubscriptionId),
-    st.sampled_from(["", "one", "two", "three"]),
-    st.integers(0, 200),
-    st.booleans(),
-)
-
-
-@given(
-    st.lists(waiting, unique_by=lambda item: item.subscription_id, max_size=40),
-    st.integers(1, 500),
-)
-@settings(max_examples=200)
-def test_fair_shares_fill_the_room_and_treat_tenants_alike(
-    items: list[WaitingSubscription], room: int
-) -> None:
-    shares = fair_shares(items, room)
-    wanted = {item.subscription_id: item.due or room for item in items}
-    assert all(1 <= places <= wanted[SubscriptionId(key)] for key, places in shares.items())
-    assert sum(shares.values()) == min(room, sum(wanted.values()))
-    got: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    for item in items:
-        got[item.tenant] += shares.get(item.subscription_id, 0)
-        asked[item.tenant] += wanted[item.subscription_id]
-    for tenant in asked:
-        if got[tenant] < asked[tenant]:
-            assert all(got[other] <= got[tenant] + 1 for other in asked)
 
 
 async def test_backlogs_of_blocked_subscriptions_do_not_hide_the_others(
@@ -616,7 +667,7 @@ async def test_a_saga_whose_earlier_job_is_still_active_waits_and_holds_up_no_ot
     store = store_of(OrchestratorStore, await open_store("orchestrator"))
 
     async def create() -> list[int]:
-        picked = await store.create_jobs(0, {subscription_id: 5}, 32, set())
+        picked = await store.create_jobs(0, [Share(subscription_id, 5)], set())
         if picked:
             await store.start_sagas(0, picked)
         return [int(saga.saga_id) for saga in picked]

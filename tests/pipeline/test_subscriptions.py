@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from support import OpenStore, servers
+from surehook.ceilings import Ceilings
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.secrets import Sealer, SealingError, parse_keys
 from surehook.errors import FieldRefused, NotFound, Stale
@@ -19,12 +20,13 @@ from surehook.store.subscriptions import Settings, SubscriptionStore
 
 URL = "https://receiver.example/hook"
 SEALER = Sealer(parse_keys(servers.ENCRYPTION_KEY))
+CEILINGS = Ceilings(rate=1000, subscriptions=3)
 
 
 @pytest.fixture
 async def subscriptions(open_store: OpenStore) -> Subscriptions:
     store = store_of(SubscriptionStore, await open_store("subscriptions"))
-    return Subscriptions(store, SEALER, AddressGuard(), lease_seconds=30)
+    return Subscriptions(store, SEALER, AddressGuard(), CEILINGS)
 
 
 def settings(**changes: Any) -> Settings:
@@ -184,6 +186,8 @@ async def test_custom_headers_are_sealed(subscriptions: Subscriptions, owner: An
         ("request_timeout_seconds", {"request_timeout_seconds": 25.1}),
         ("concurrency_cap", {"concurrency_cap": 0}),
         ("rate_limit_per_second", {"rate_limit_per_second": 0.0}),
+        ("concurrency_cap", {"concurrency_cap": 257}),
+        ("rate_limit_per_second", {"rate_limit_per_second": 1001.0}),
         ("description", {"description": "x" * 1001}),
     ],
 )
@@ -235,7 +239,47 @@ async def test_without_an_encryption_key_no_subscription_is_created(
     open_store: OpenStore, owner: Any
 ) -> None:
     store = store_of(SubscriptionStore, await open_store("subscriptions"))
-    keyless = Subscriptions(store, Sealer(()), AddressGuard(), lease_seconds=30)
+    keyless = Subscriptions(store, Sealer(()), AddressGuard(), CEILINGS)
     with pytest.raises(SealingError, match="SUREHOOK_ENCRYPTION_KEY"):
         await keyless.create(settings())
     assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 0
+
+
+async def test_a_stored_value_above_a_ceiling_does_not_stand_in_the_way_of_other_changes(
+    subscriptions: Subscriptions, owner: Any
+) -> None:
+    made = (await subscriptions.create(settings(concurrency_cap=100))).subscription
+    await owner.execute("UPDATE subscriptions SET concurrency_cap = 5000")
+    changed = await subscriptions.update(made.id, {"active": False})
+    assert (changed.active, changed.concurrency_cap) == (False, 5000)
+
+
+async def test_a_tenant_that_creates_by_itself_has_a_bounded_number_of_subscriptions(
+    subscriptions: Subscriptions, owner: Any
+) -> None:
+    for _ in range(2):
+        await subscriptions.create(settings(), tenant="t", by_tenant=True)
+    kept = await subscriptions.create(
+        settings(), tenant="t", by_tenant=True, idempotency_key="third"
+    )
+    with pytest.raises(FieldRefused, match=r"limits\.subscriptions"):
+        await subscriptions.create(settings(), tenant="t", by_tenant=True)
+    # What was created before is found, and the operator may create more.
+    again = await subscriptions.create(
+        settings(), tenant="t", by_tenant=True, idempotency_key="third"
+    )
+    assert (again.created, again.subscription.id) == (False, kept.subscription.id)
+    assert (await subscriptions.create(settings(), tenant="t")).created
+    assert (await subscriptions.create(settings(), tenant="u", by_tenant=True)).created
+    assert await owner.fetchval("SELECT count(*) FROM subscriptions WHERE tenant = 't'") == 4
+    assert await owner.fetchval("SELECT count(*) FROM subscription_secrets") == 5
+
+
+async def test_subscriptions_that_a_tenant_creates_at_once_are_counted_too(
+    subscriptions: Subscriptions, owner: Any
+) -> None:
+    await subscriptions.create(settings(), tenant="t", by_tenant=True)
+    tries = (subscriptions.create(settings(), tenant="t", by_tenant=True) for _ in range(8))
+    outcomes = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(one, FieldRefused) for one in outcomes) == 6
+    assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 3

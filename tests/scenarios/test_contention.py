@@ -68,7 +68,9 @@ async def test_six_workers_lease_six_thousand_jobs_once_each(
         generator = random.Random(number)
         while True:
             token = generator.getrandbits(62)
-            jobs = await store.lease_jobs(0, generator.randint(5, 120), 1 << 30, 30.0, token)
+            jobs = await store.lease_jobs(
+                0, (0, 3), generator.randint(5, 120), 1 << 30, 30.0, token
+            )
             if not jobs:
                 return  # what the others hold is theirs, and will be finished by them
             leased.update(job.job_id for job in jobs)

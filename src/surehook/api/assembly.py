@@ -92,14 +92,13 @@ def _subscriptions(
     sealer: Sealer,
     sender: Callable[[], HttpsSender],
 ) -> SubscriptionServices:
-    lease_seconds = config.seconds("worker.lease_duration")
     verifier = store_of(VerifierStore, databases["verifier"])
     return SubscriptionServices(
         Subscriptions(
             store_of(SubscriptionStore, databases["subscriptions"]),
             sealer,
             AddressGuard(tuple(str(network) for network in config.allow_networks)),
-            lease_seconds,
+            config.ceilings,
             config.seconds("delivery.secret_overlap"),
         ),
         Verifications(verifier, hints, TrustedOrigins(config.trusted_origins)),
@@ -108,6 +107,6 @@ def _subscriptions(
             sealer,
             sender,
             config.seconds("delivery.request_timeout"),
-            lease_seconds,
+            config.ceilings.request_seconds,
         ),
     )

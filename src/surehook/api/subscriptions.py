@@ -71,6 +71,7 @@ async def create_subscription(call: Call) -> Answer:
         schemes=tuple(body.signature.split(",")),
         secret=body.secret,
         idempotency_key=call.idempotency_key,
+        by_tenant=call.key.tenant is not None,
     )
     shown = await _read(call, made.subscription.id)
     if shown.verification is None:

@@ -7,26 +7,35 @@ Never   deletes, leases, sends, looks at events or payloads
 
 Create: first the job, then the saga's move to InProgress; a crash in between is repaired by doing
 it again. It is the scheduler too: a bounded number of open jobs in all, each subscription's cap
-exactly, fair between tenants and subscriptions.
-Apply: hinted results at once, and behind the hints a walk over all sagas in progress.
+exactly, shares that leave room for others whatever hangs (shares.py).
+Apply: hinted results at once, and behind the hints a walk over all sagas in progress. Both notice
+endpoints that are slow.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
 
 from surehook import observe
 from surehook.delivery import ErrorCode
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
-from surehook.records import AppliedResult, PickedSaga, WaitingSubscription, correlation_id
+from surehook.pipeline.shares import Limits, OpenJobs, plan
+from surehook.records import (
+    AppliedResult,
+    Lane,
+    Pace,
+    PickedSaga,
+    Share,
+    WaitingSubscription,
+    correlation_id,
+)
 from surehook.retry import Policy
 from surehook.states import SagaStatus
 from surehook.store.orchestrator import WALK_START, OrchestratorStore, WalkKey
@@ -40,6 +49,20 @@ WALK_SECONDS = 0.5
 LOOK_SECONDS = 0.1
 # How many subscriptions one look around the blocked ones takes in.
 ROTATION = 200
+# How many of the newest due sagas are looked at while a backlog fills the view.
+NEWEST = 200
+# Open jobs are reckoned from what this orchestrator does, and counted this often …
+COUNT_SECONDS = 1.0
+# … or, while someone gets less than it asks for, this often.
+COUNT_CUT_SECONDS = 0.1
+# What is in the lane for bulk, and of which nothing has ended for so long, hangs.
+BULK_STUCK_SECONDS = 0.5
+# When only endpoints that may hang have anything due, and their places are taken.
+HELD_SECONDS = 0.1
+# Such a subscription that got nothing is asked again after this, or when a request of it ends.
+ASK_AGAIN_SECONDS = 0.25
+# Whose tenant is remembered.
+TENANTS_MAX = 100_000
 # A result that came before its saga's move to InProgress was committed is tried so often again;
 # after that the walk finds it.
 HINT_TRIES = 5
@@ -52,8 +75,6 @@ _FACT = {
     SagaStatus.DEAD_LETTERED: "saga.dead_lettered",
 }
 
-K = TypeVar("K", bound=Hashable)
-
 
 @dataclass(slots=True)
 class _Bucket:
@@ -65,7 +86,11 @@ class _Bucket:
     walk_due: float = 0.0
     rotate_after: int = 0
     look_due: float = 0.0
-    open_jobs: int = 1 << 60  # an upper bound; counted anew when it matters
+    open: OpenJobs = field(default_factory=OpenJobs)
+    counted_at: float = -COUNT_SECONDS
+    cut: bool = False  # someone got less than it asked for
+    bulk_flowed_at: float = 0.0  # nothing was in that lane, or something ended soon
+    held: dict[int, float] = field(default_factory=dict)  # subscription → not before
     idle: bool = False  # nothing was due at the last look
 
 
@@ -83,16 +108,18 @@ class Orchestrator(Component):
         policy: Policy,
         batch: int = 500,
         open_jobs: int = 4000,
-        cap: int = 32,
+        slots: int = 256,
+        slow_slots: int = 256,
     ) -> None:
+        """`slots` and `slow_slots`: what a worker has."""
         super().__init__()
         self._store = store
         self._hints = hints
         self._buckets = {number: _Bucket(number) for number in buckets}
         self._policy = policy
         self._batch = batch
-        self._open_max = max(open_jobs // len(buckets), 1)
-        self._cap = cap
+        self._limits = Limits.of(open_jobs, slots, slow_slots, len(buckets))
+        self._tenants: dict[int, str] = {}
 
     def heard(self, channel: Channel, bucket: int, ids: list[int]) -> None:
         if bucket in self._buckets:
@@ -118,7 +145,8 @@ class Orchestrator(Component):
         """Jobs for due sagas; returns the rest until more may be due."""
         if bucket.idle and (rest := await self._until_due(bucket)) > 0:
             return rest
-        room = await self._room(bucket)
+        await self._count(bucket)
+        room = min(self._limits.open_jobs - bucket.open.total, self._batch)
         if room <= 0:
             return BLOCKED_SECONDS
         waiting = await self._store.due_subscriptions(bucket.number, self._batch)
@@ -126,24 +154,36 @@ class Orchestrator(Component):
         if not waiting:
             return await self._until_due(bucket)
         hidden = sum(item.due for item in waiting) >= self._batch
+        if hidden:
+            newest = await self._store.newest_subscriptions(bucket.number, NEWEST)
+            known = {item.subscription_id for item in waiting}
+            waiting += (item for item in newest if item.subscription_id not in known)
         now = time.monotonic()
         # A backlog that could take all the room each time leaves half of it now and then.
         looking = hidden and now >= bucket.look_due
         created = await self._create_for(bucket, waiting, room // 2 if looking else room)
-        if looking or (hidden and created < room):
+        if looking:
             bucket.look_due = now + LOOK_SECONDS
             created += await self._look_around(bucket, room - created)
-        return 0 if created >= room else BLOCKED_SECONDS
+        if created >= room:
+            return 0
+        if created == 0 and all(item.slow or item.ramp for item in waiting):
+            return HELD_SECONDS
+        return BLOCKED_SECONDS
 
     async def _until_due(self, bucket: _Bucket) -> float:
         seconds = await self._store.next_due(bucket.number)
         return POLL_MAX_SECONDS if seconds is None else min(max(seconds, 0), POLL_MAX_SECONDS)
 
-    async def _room(self, bucket: _Bucket) -> int:
-        """How many jobs may be created now."""
-        if bucket.open_jobs + self._batch > self._open_max:
-            bucket.open_jobs = await self._store.count_open_jobs(bucket.number, self._open_max)
-        return min(self._open_max - bucket.open_jobs, self._batch)
+    async def _count(self, bucket: _Bucket) -> None:
+        """The open jobs, if what is reckoned may be too far off."""
+        age = time.monotonic() - bucket.counted_at
+        full = bucket.open.total + self._batch > self._limits.open_jobs
+        if age < (0 if full else COUNT_CUT_SECONDS if bucket.cut else COUNT_SECONDS):
+            return
+        rows = await self._store.count_open_jobs(bucket.number, self._limits.open_jobs)
+        bucket.open.counted(rows)
+        bucket.counted_at = time.monotonic()
 
     async def _look_around(self, bucket: _Bucket, room: int) -> int:
         """The oldest due sagas may all belong to blocked subscriptions: visit others in turn."""
@@ -159,21 +199,56 @@ class Orchestrator(Component):
     async def _create_for(
         self, bucket: _Bucket, waiting: list[WaitingSubscription], room: int
     ) -> int:
-        shares = fair_shares(waiting, room)
-        if not shares:
+        now = time.monotonic()
+        if bucket.held:
+            bucket.held = {number: until for number, until in bucket.held.items() if until > now}
+            waiting = [item for item in waiting if item.subscription_id not in bucket.held]
+        if not bucket.open.in_bulk:
+            bucket.bulk_flowed_at = now
+        made = plan(
+            waiting,
+            room,
+            bucket.open,
+            self._limits,
+            self._store.caps.first_ramp,
+            bulk_flows=now < bucket.bulk_flowed_at + BULK_STUCK_SECONDS,
+        )
+        bucket.cut = made.cut
+        if not made.shares:
             return 0
         limited: set[int] = {item.subscription_id for item in waiting if item.rate_limited}
         await crashpoints.here("orchestrator.before_create")
-        picked = await self._store.create_jobs(bucket.number, shares, self._cap, limited)
+        picked = await self._store.create_jobs(bucket.number, made.shares, limited)
+        self._reckon(bucket, waiting, made.shares, picked, now)
         if not picked:
             return 0
-        bucket.open_jobs += len(picked)
         await crashpoints.here("orchestrator.after_create")
         await self._store.start_sagas(bucket.number, picked)
         await crashpoints.here("orchestrator.after_start")
         self._hints.tell(Channel.JOBS, bucket.number)
         _report_created(picked)
         return len(picked)
+
+    def _reckon(
+        self,
+        bucket: _Bucket,
+        waiting: Iterable[WaitingSubscription],
+        shares: Iterable[Share],
+        picked: Iterable[PickedSaga],
+        now: float,
+    ) -> None:
+        """What was created is open; what may hang and got nothing is left alone for a moment."""
+        if len(self._tenants) > TENANTS_MAX:
+            self._tenants.clear()
+        for item in waiting:
+            self._tenants[item.subscription_id] = item.tenant
+        created: Counter[int] = Counter(saga.subscription_id for saga in picked)
+        for share in shares:
+            number = share.subscription_id
+            if created[number]:
+                bucket.open.add(self._tenants[number], share.lane, created[number])
+            elif share.lane >= Lane.UNPROVEN:
+                bucket.held[number] = now + ASK_AGAIN_SECONDS
 
     # ── Apply ─────────────────────────────────────────────────────────────────────────────────
 
@@ -189,14 +264,14 @@ class Orchestrator(Component):
             rest = WALK_SECONDS
         now = time.monotonic()
         if now >= bucket.walk_due:
-            finished, bucket_next = await self._store.walk_in_progress(
-                bucket.number, bucket.walk_after, self._batch
-            )
-            if finished:
-                await self._apply_to(bucket, finished)
-            bucket.walk_after = bucket_next or WALK_START
-            bucket.walk_due = now if bucket_next else now + WALK_SECONDS
-            if bucket_next or finished:
+            page = await self._store.walk_in_progress(bucket.number, bucket.walk_after, self._batch)
+            if page.finished:
+                await self._apply_to(bucket, page.finished)
+            if page.slow:
+                await self._store.set_paces(dict.fromkeys(page.slow, Pace(True, 0)))
+            bucket.walk_after = page.next or WALK_START
+            bucket.walk_due = now if page.next else now + WALK_SECONDS
+            if page.next or page.finished:
                 return 0
         return min(rest, max(bucket.walk_due - now, 0))
 
@@ -216,41 +291,43 @@ class Orchestrator(Component):
         if deaths:
             self._hints.tell(Channel.DEATHS, bucket.number, deaths)
         _report_applied(applied)
+        await self._learn(bucket, applied)
         return applied
 
-
-def fair_shares(waiting: Sequence[WaitingSubscription], room: int) -> dict[int, int]:
-    """Who gets how many of `room` places: equal between tenants, then between subscriptions."""
-    tenants: dict[str, list[WaitingSubscription]] = {}
-    for item in random.sample(waiting, len(waiting)):
-        tenants.setdefault(item.tenant, []).append(item)
-    demand = {tenant: sum(_demand(item, room) for item in own) for tenant, own in tenants.items()}
-    shares: dict[int, int] = {}
-    for tenant, places in split(room, demand).items():
-        own = {int(item.subscription_id): _demand(item, room) for item in tenants[tenant]}
-        shares.update(split(places, own))
-    return {subscription_id: places for subscription_id, places in shares.items() if places}
-
-
-def _demand(item: WaitingSubscription, room: int) -> int:
-    return item.due or room  # 0 = not counted
+    async def _learn(self, bucket: _Bucket, applied: list[AppliedResult]) -> None:
+        """What has ended is not open any more; how long it took says how the endpoint does."""
+        ended = Counter((result.subscription_id, result.lane) for result in applied)
+        for (subscription_id, lane), count in ended.items():
+            tenant = self._tenants.get(subscription_id)
+            if tenant is not None:
+                bucket.open.add(tenant, lane, -count)
+        if any(result.lane == Lane.BULK and not result.slow for result in applied):
+            bucket.bulk_flowed_at = time.monotonic()
+        learnt = paces(applied)
+        for number in learnt:
+            bucket.held.pop(number, None)
+        if learnt:
+            await self._store.set_paces(learnt)
 
 
-def split(room: int, demand: dict[K, int]) -> dict[K, int]:
-    """Max-min fair: nobody gets more than it asks for, what it leaves is shared by the others.
+def paces(applied: Iterable[AppliedResult]) -> dict[int, Pace]:
+    """What the results say about endpoints; nothing about one that goes on answering quickly.
 
-    With fewer places than askers, the first askers get one each: callers shuffle them.
+    What counts is how long a request held its slot, not whether it succeeded. A lease that ran out
+    says something about a worker.
     """
-    askers: Iterable[K] = demand
-    if room >= len(demand):
-        askers = sorted(demand, key=lambda key: demand[key])
-    shares: dict[K, int] = {}
-    left = len(demand)
-    for key in askers:
-        shares[key] = min(demand[key], max(room // left, 1), room)
-        room -= shares[key]
-        left -= 1
-    return shares
+    found: dict[int, Pace] = {}
+    for result in applied:
+        if result.lane < Lane.UNPROVEN and not result.slow:
+            continue
+        if result.error_code == ErrorCode.LEASE_EXPIRED:
+            continue
+        hung = bool(result.slow) and result.status is not SagaStatus.COMPLETED
+        pace = Pace(bool(result.slow), -1 if hung else 1)
+        before = found.get(result.subscription_id)
+        if before is None or hung or (before.step > 0 and not pace.slow):
+            found[result.subscription_id] = pace
+    return found
 
 
 def _report_created(picked: Iterable[PickedSaga]) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from surehook.config import LEASE_MARGIN_SECONDS
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import (
@@ -45,13 +44,13 @@ class Requests:
         sealer: Sealer,
         installation: str,
         request_seconds: float,
-        lease_seconds: float,
+        longest_seconds: float,
     ) -> None:
         self._store = store
         self._installation = installation
         self._sealer = sealer
         self._request_seconds = request_seconds
-        self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
+        self._longest_seconds = longest_seconds  # whatever a subscription asks for
         self._signers: dict[int, Signers] = {}
         self._opened: dict[str, Signer] = {}
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from surehook import rules
-from surehook.config import LEASE_MARGIN_SECONDS
+from surehook.ceilings import Ceilings
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.secrets import Sealer
 from surehook.delivery.signature import (
@@ -32,7 +32,7 @@ from surehook.delivery.signature import (
 from surehook.delivery.url import UrlRefused, parse_callback_url
 from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
-from surehook.store.subscriptions import Settings, SubscriptionStore
+from surehook.store.subscriptions import Settings, SubscriptionStore, TooMany
 
 OVERLAP_SECONDS = 24 * 3600.0
 OVERLAP_MAX_SECONDS = 30 * 24 * 3600.0
@@ -69,13 +69,13 @@ class Subscriptions:
         store: SubscriptionStore,
         sealer: Sealer,
         guard: AddressGuard,
-        lease_seconds: float,
+        ceilings: Ceilings,
         overlap_seconds: float = OVERLAP_SECONDS,
     ) -> None:
         self._store = store
         self._sealer = sealer
         self._guard = guard
-        self._request_seconds_max = lease_seconds - LEASE_MARGIN_SECONDS
+        self._ceilings = ceilings
         self._overlap_seconds = overlap_seconds
 
     async def create(
@@ -87,8 +87,12 @@ class Subscriptions:
         schemes: tuple[str, ...] = ("v1",),
         secret: str | None = None,
         idempotency_key: str | None = None,
+        by_tenant: bool = False,
     ) -> Created:
-        """A new subscription, not verified yet. The same idempotency key: the first one."""
+        """A new subscription, not verified yet. The same idempotency key: the first one.
+
+        `by_tenant`: asked for with the tenant's own key, so that the tenant's number is bounded.
+        """
         settings = Settings(**self._checked(msgspec.structs.asdict(settings)))
         rules.check_tenant(tenant)
         headers = self._sealed_headers(custom_headers)
@@ -98,9 +102,17 @@ class Subscriptions:
         secrets = {"v1": self._sealer.seal(shared.reveal(), SIGNING_PLACE)}
         if signing is not None:
             secrets["v1a"] = self._sealer.seal(signing.reveal(), SIGNING_PLACE)
-        subscription_id, created = await self._store.create(
-            tenant, settings, headers, secrets, idempotency_key
-        )
+        most = self._ceilings.subscriptions if by_tenant else None
+        try:
+            subscription_id, created = await self._store.create(
+                tenant, settings, headers, secrets, idempotency_key, most
+            )
+        except TooMany:
+            raise FieldRefused(
+                "tenant",
+                f"The tenant has {most} subscriptions, which is the most that it may create.",
+                "Change one that is not used, or ask the operator (limits.subscriptions).",
+            ) from None
         subscription = await self.read(subscription_id)
         if not created:
             return Created(subscription, False)
@@ -179,10 +191,22 @@ class Subscriptions:
         _within("base_delay_seconds", given, 0.001, 7 * 86400)
         _within("concurrency_cap", given, 1, 100_000)
         _within("rate_limit_per_second", given, 0.001, 1_000_000)
-        _within("request_timeout_seconds", given, 0.1, self._request_seconds_max)
+        _within("request_timeout_seconds", given, 0.1, 600)
+        self._check_ceilings(given)
         if len(given.get("description") or "") > 1000:
             raise FieldRefused("description", "description must have at most 1000 characters.")
         return checked
+
+    def _check_ceilings(self, given: Mapping[str, object]) -> None:
+        """A stored value from before a ceiling was lowered is cut where it is used."""
+        for field, (largest, setting) in self._ceilings.of_subscription().items():
+            value = given.get(field)
+            if isinstance(value, (int, float)) and value > largest:
+                raise FieldRefused(
+                    field,
+                    f"{field} must be at most {largest:g}.",
+                    f"The operator sets this ceiling ({setting}).",
+                )
 
     def _checked_url(self, text: str) -> str:
         """The canonical URL. What can never be delivered to is refused at once; what a name leads

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import msgspec
 
-from surehook.config import LEASE_MARGIN_SECONDS
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import parse_secret, signed_headers
@@ -51,14 +50,14 @@ class Trial:
         sealer: Sealer,
         sender: Callable[[], PostsOnce],
         request_seconds: float,
-        lease_seconds: float,
+        longest_seconds: float,
     ) -> None:
         self._store = store
         self._sealer = sealer
         self._new_sender = sender
         self._sender: PostsOnce | None = None
         self._request_seconds = request_seconds
-        self._longest_seconds = lease_seconds - LEASE_MARGIN_SECONDS
+        self._longest_seconds = longest_seconds
 
     async def send(
         self, subscription_id: int, payload: str = SAMPLE, tenant: str | None = None

@@ -5,9 +5,10 @@ Reads   webhook_delivery_jobs, events, subscriptions, subscription_secrets
 Writes  UPDATE webhook_delivery_jobs
 Never   touches a saga, creates a job, decides about a retry
 
-It leases only what it has free slots and memory for, so that no lease runs out unsent. Results are
-written in batches that nobody waits for longer than 20 ms. A job that outlived a lease may have
-killed its worker: such a job is leased alone, when nothing else is under way.
+It leases only what it has free slots and memory for, so that no lease runs out unsent, and keeps
+some of both for those that have little under way (slots.py). Results are written in batches that
+nobody waits for longer than 20 ms. A job that outlived a lease may have killed its worker: such a
+job is leased alone, when nothing else is under way.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from surehook.errors import DatabaseUnreachable
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
+from surehook.pipeline.slots import Room, Slots
 from surehook.records import JobReport, LeasedJob, correlation_id
 from surehook.states import JobStatus, SagaStatus
+from surehook.store.orchestrator import SLOW_SECONDS
 from surehook.store.worker import WorkerStore
 
 POLL_FAST_SECONDS = 0.01  # while there is work
@@ -41,6 +44,8 @@ RESULT_WAIT_SECONDS = 0.015
 RESULT_BATCH = 250
 # An attempt begins only if its lease outlasts its deadline by this much.
 LEASE_SPARE_SECONDS = 1.0
+# While more waits than there are slots for, what may hang is asked for this often.
+HANGING_LOOK_SECONDS = 0.05
 # Suspects are looked for this often; they then may have this much of the worker to themselves.
 SUSPECT_LOOK_SECONDS = 2.0
 SUSPECT_TURN_SECONDS = 1.0
@@ -56,13 +61,15 @@ def new_worker_id() -> str:
 class _Lease:
     """A job under way."""
 
-    __slots__ = ("bucket", "job", "started", "token")
+    __slots__ = ("aged", "bucket", "ended", "job", "started", "token")
 
     def __init__(self, job: LeasedJob, bucket: int, token: int) -> None:
         self.job = job
         self.bucket = bucket
         self.token = token
         self.started = time.monotonic()
+        self.ended = False
+        self.aged = False  # it has lasted for long
 
 
 class Worker(Component):
@@ -80,6 +87,7 @@ class Worker(Component):
         prepare: Prepare,
         worker_id: str,
         concurrency: int = 256,
+        slow_requests: int = 256,
         memory: int = 64 * 1024 * 1024,
         lease_seconds: float = 30.0,
     ) -> None:
@@ -90,12 +98,12 @@ class Worker(Component):
         self._sender = sender
         self._prepare = prepare
         self._worker_id = worker_id
-        self._concurrency = concurrency
-        self._memory = memory
+        self._slots = Slots(concurrency, slow_requests, memory)
         self._lease_seconds = lease_seconds
         self._under_way: set[asyncio.Task[None]] = set()
-        self._bytes = 0
-        self._memory_full = False
+        self._memory_short = False
+        self._busy = False  # more waited than there were slots for
+        self._hanging_due = 0.0
         self._results: dict[int, list[tuple[_Lease, JobReport]]] = {
             bucket: [] for bucket in buckets
         }
@@ -119,41 +127,52 @@ class Worker(Component):
             if self._under_way:
                 return IDLE_POLL_SECONDS  # the last one to end wakes us
             await self._run_suspects()
-        free = self._concurrency - len(self._under_way)
-        room = self._memory - self._bytes
-        self._memory_full = room <= 0
-        if free <= 0 or self._memory_full:
+        self._memory_short = self._slots.memory_short
+        if self._slots.free <= 0 or self._slots.memory_full:
             return IDLE_POLL_SECONDS  # a slot or memory that becomes free wakes us
         gather = self._leased_at + GATHER_SECONDS - time.monotonic()
-        if free < self._worth_leasing() and gather > 0:
+        if self._slots.bulk_free < self._worth_leasing() and gather > 0:
             return gather
         self._leased_at = time.monotonic()
-        leased = await self._lease(free, room)
+        leased, self._busy = await self._lease()
         if leased:
             self._in_vain = 0
-            return 0 if leased >= free else POLL_FAST_SECONDS
+            return 0 if self._busy else POLL_FAST_SECONDS
         self._in_vain += 1
         return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
 
     def _worth_leasing(self) -> int:
         """A statement for one free slot costs as much as one for many: let some gather, but not
         for long, for the others may be busy with endpoints that hang."""
-        return max(1, min(self._concurrency // 4, 128))
+        return max(1, min(self._slots.concurrency // 4, 128))
 
-    async def _lease(self, free: int, room: int) -> int:
+    async def _lease(self) -> tuple[int, bool]:
+        """How many jobs were leased, and whether more wait in the lanes that go first."""
+        total, more = 0, False
+        for place, room in enumerate(self._slots.questions(busy=self._busy)):
+            if place > 0 and self._busy and time.monotonic() < self._hanging_due:
+                break
+            leased = await self._lease_from(room)
+            total += leased
+            more |= place == 0 and leased >= room.count
+        if not more or time.monotonic() >= self._hanging_due:
+            self._hanging_due = time.monotonic() + HANGING_LOOK_SECONDS
+        self._buckets = self._buckets[1:] + self._buckets[:1]
+        return total, more
+
+    async def _lease_from(self, room: Room) -> int:
         """Lease from each bucket in turn; whichever was first goes last next time."""
-        total = 0
+        total, payload_bytes = 0, room.payload_bytes
         for bucket in self._buckets:
-            if total >= free or room <= 0:
+            if total >= room.count or payload_bytes <= 0:
                 break
             token = secrets.randbits(62)
             jobs = await self._store.lease_jobs(
-                bucket, free - total, room, self._lease_seconds, token
+                bucket, room.lanes, room.count - total, payload_bytes, self._lease_seconds, token
             )
             total += len(jobs)
-            room -= sum(len(job.payload) for job in jobs)
+            payload_bytes -= sum(len(job.payload) for job in jobs)
             await self._begin(jobs, bucket, token)
-        self._buckets = self._buckets[1:] + self._buckets[:1]
         return total
 
     async def _begin(self, jobs: list[LeasedJob], bucket: int, token: int) -> None:
@@ -167,23 +186,34 @@ class Worker(Component):
             await self._give_back(leases)
             raise
         loop = asyncio.get_running_loop()
+        begun = []
         for lease, request in zip(leases, requests, strict=True):
             if isinstance(request, Outcome):
                 self._finished(lease, request)
                 continue
-            self._bytes += len(lease.job.payload)
+            self._slots.begin(lease.job.lane, len(lease.job.payload))
+            begun.append(lease)
             task = loop.create_task(self._deliver(lease, request))
             self._under_way.add(task)
             task.add_done_callback(self._ended)
+        loop.call_later(SLOW_SECONDS, self._age, begun)
+
+    def _age(self, leases: list[_Lease]) -> None:
+        """Those that are still under way leave their slots to others."""
+        for lease in leases:
+            if not lease.ended:
+                lease.aged = True
+                self._slots.age(lease.job.lane)
+                self.wake()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # The lease runs out and the cleaner returns the job; this is a bug to be seen.
             observe.emit("component.failed", component=self.name, reason=repr(error))
-        free = self._concurrency - len(self._under_way)
-        has_room = self._memory_full and self._bytes < self._memory
-        if free in (1, self._concurrency, self._worth_leasing()) or has_room:
+        free = self._slots.bulk_free
+        has_room = self._memory_short and not self._slots.memory_short
+        if free in (1, self._slots.bulk_max, self._worth_leasing()) or has_room:
             self.wake()
 
     # ── Suspects ──────────────────────────────────────────────────────────────────────────────
@@ -227,7 +257,8 @@ class Worker(Component):
             await crashpoints.here("worker.after_send")
             self._finished(lease, outcome)
         finally:
-            self._bytes -= len(lease.job.payload)
+            lease.ended = True
+            self._slots.end(lease.job.lane, len(lease.job.payload), aged=lease.aged)
 
     async def _give_back(self, leases: Iterable[_Lease]) -> None:
         """Unsent, so not an attempt: anyone may lease it again."""

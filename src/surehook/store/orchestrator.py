@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
-from surehook.records import AppliedResult, PickedSaga, SagaId, WaitingSubscription
+import msgspec
+
+from surehook.records import (
+    AppliedResult,
+    Pace,
+    PickedSaga,
+    SagaId,
+    Share,
+    SubscriptionId,
+    WaitingSubscription,
+)
 from surehook.retry import EXPONENT_MAX, Policy
 from surehook.states import SagaStatus
 from surehook.store.database import Database, Session
@@ -14,15 +24,47 @@ from surehook.store.database import Database, Session
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 WalkKey = tuple[datetime, int]
 WALK_START: WalkKey = (BEGINNING, 0)
+# A request that took so long was slow; an endpoint is slow while one lasts for twice as long.
+SLOW_SECONDS = 1.0
+HANGS_SECONDS = 2 * SLOW_SECONDS
+# A new subscription begins with so many jobs at once.
+FIRST_RAMP = 2
+# By so much a ramp grows with each batch of answers.
+RAMP_GROWTH = 4
+
+
+class Caps(msgspec.Struct, frozen=True):
+    """The limits of a subscription that are not its own."""
+
+    default: int = 32  # jobs open at once
+    most: int = 1 << 30  # … whatever it says itself
+    rate: float | None = None  # the highest rate, also without a limit of its own
+    first_ramp: int = 0  # of a subscription that is new; 0 = none
+
+
+NO_CAPS = Caps()
+
+
+class Walked(msgspec.Struct, frozen=True):
+    """One page of sagas in progress."""
+
+    finished: list[SagaId]
+    slow: set[SubscriptionId]  # a request is under way for long
+    next: WalkKey | None  # where to go on
 
 
 class OrchestratorStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, caps: Caps = NO_CAPS) -> None:
         self._database = database
+        self.caps = caps
         self._ensured: set[int] = set()
 
     async def due_subscriptions(self, bucket: int, count: int) -> list[WaitingSubscription]:
         rows = await self._database.all("due_subscriptions", bucket=bucket, count=count)
+        return [WaitingSubscription(*row) for row in rows]
+
+    async def newest_subscriptions(self, bucket: int, count: int) -> list[WaitingSubscription]:
+        rows = await self._database.all("newest_subscriptions", bucket=bucket, count=count)
         return [WaitingSubscription(*row) for row in rows]
 
     async def rotate_subscriptions(
@@ -38,32 +80,42 @@ class OrchestratorStore:
         row = await self._database.one("next_due", bucket=bucket)
         return None if row is None else row[0]
 
-    async def count_open_jobs(self, bucket: int, count: int) -> int:
-        row = await self._database.one("count_open_jobs", bucket=bucket, count=count)
-        return int(row[0]) if row else 0
+    async def count_open_jobs(self, bucket: int, count: int) -> list[tuple[str, int, int]]:
+        """Tenant, lane and how many; of at most `count` jobs."""
+        rows = await self._database.all("count_open_jobs", bucket=bucket, count=count)
+        return [(row[0], row[1], int(row[2])) for row in rows]
 
     async def create_jobs(
-        self, bucket: int, shares: dict[int, int], cap: int, limited: set[int]
+        self, bucket: int, shares: Sequence[Share], limited: set[int]
     ) -> list[PickedSaga]:
-        """Create jobs for at most `shares` due sagas per subscription, never above its cap.
+        """Create jobs for at most so many due sagas per subscription, never above its cap.
 
         The rows of the subscriptions stay locked until the jobs are committed.
         """
-        if not self._ensured.issuperset(shares):
-            await self._database.all("ensure_subscriptions", subscription_ids=sorted(shares))
-            self._ensured.update(shares)
+        wanted = {share.subscription_id: share for share in shares}
+        if not self._ensured.issuperset(wanted):
+            await self._database.all(
+                "ensure_subscriptions",
+                subscription_ids=sorted(wanted),
+                ramp=self.caps.first_ramp,
+            )
+            self._ensured.update(wanted)
 
         async def work(session: Session) -> list[PickedSaga]:
-            rows = await session.all("lock_subscriptions", subscription_ids=sorted(shares))
-            mine = [row[0] for row in rows]
+            rows = await session.all("lock_subscriptions", subscription_ids=sorted(wanted))
+            mine = [wanted[row[0]] for row in rows]
             if not mine:
                 return []
             rows = await session.all(
                 "create_jobs",
                 bucket=bucket,
-                subscription_ids=mine,
-                shares=[shares[subscription_id] for subscription_id in mine],
-                cap=cap,
+                subscription_ids=[share.subscription_id for share in mine],
+                shares=[share.places for share in mine],
+                lanes=[share.lane for share in mine],
+                ramps=[share.ramp for share in mine],
+                cap=self.caps.default,
+                cap_max=self.caps.most,
+                rate_max=self.caps.rate,
             )
             picked_by_id: dict[int, PickedSaga] = {}
             for row in rows:  # those with a job come first and stay
@@ -72,11 +124,15 @@ class OrchestratorStore:
             spent = Counter(
                 saga.subscription_id
                 for saga in picked
-                if saga.job_id is not None and saga.subscription_id in limited
+                if saga.job_id is not None
+                and (self.caps.rate is not None or saga.subscription_id in limited)
             )
             if spent:
                 await session.all(
-                    "spend_rate", subscription_ids=list(spent), spent=list(spent.values())
+                    "spend_rate",
+                    subscription_ids=list(spent),
+                    spent=list(spent.values()),
+                    rate_max=self.caps.rate,
                 )
             return picked
 
@@ -104,16 +160,27 @@ class OrchestratorStore:
             base_delay_seconds=policy.base_delay_seconds,
             max_delay_seconds=policy.max_delay_seconds,
             exponent_max=EXPONENT_MAX,
+            slow_after=timedelta(seconds=SLOW_SECONDS),
         )
         return [
-            AppliedResult(row[0], row[1], row[2], SagaStatus(row[3]), row[4], row[5], row[6])
+            AppliedResult(row[0], row[1], row[2], SagaStatus(row[3]), *tuple(row)[4:])
             for row in rows
         ]
 
-    async def walk_in_progress(
-        self, bucket: int, after: WalkKey, count: int
-    ) -> tuple[list[SagaId], WalkKey | None]:
-        """One page of sagas in progress: those whose job has ended, and where to go on."""
+    async def set_paces(self, paces: Mapping[int, Pace]) -> None:
+        # In order of id, like every statement that updates several of these rows.
+        ordered = sorted(paces.items())
+        await self._database.all(
+            "set_paces",
+            subscription_ids=[subscription_id for subscription_id, _ in ordered],
+            slows=[pace.slow for _, pace in ordered],
+            steps=[pace.step for _, pace in ordered],
+            cap=self.caps.default,
+            cap_max=self.caps.most,
+            ramp_growth=RAMP_GROWTH,
+        )
+
+    async def walk_in_progress(self, bucket: int, after: WalkKey, count: int) -> Walked:
         rows = await self._database.all(
             "walk_in_progress",
             bucket=bucket,
@@ -121,5 +188,8 @@ class OrchestratorStore:
             after_id=after[1],
             count=count,
         )
-        finished = [SagaId(row[1]) for row in rows if row[2]]
-        return finished, (rows[-1][0], rows[-1][1]) if len(rows) == count else None
+        return Walked(
+            [row[1] for row in rows if row[3] is not None and row[3] < 0],
+            {row[2] for row in rows if row[3] is not None and row[3] >= HANGS_SECONDS},
+            (rows[-1][0], rows[-1][1]) if len(rows) == count else None,
+        )

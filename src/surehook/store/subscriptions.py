@@ -25,6 +25,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
 
 
+class TooMany(Exception):
+    """The tenant has as many subscriptions as it may create."""
+
+
 def every_setting(changes: Mapping[str, object]) -> dict[str, object]:
     """A statement has all parameters; what is not named is not looked at."""
     return {name: changes.get(name) for name in Settings.__struct_fields__}
@@ -41,10 +45,16 @@ class SubscriptionStore:
         custom_headers: str | None,
         secrets: dict[str, str],
         idempotency_key: str | None,
+        most: int | None = None,
     ) -> tuple[SubscriptionId, bool]:
-        """The subscription and its secrets in one commit; False = the key was there already."""
+        """The subscription and its secrets in one commit; False = the key was there already.
+
+        TooMany if the tenant would have more than `most`.
+        """
 
         async def work(session: Session) -> tuple[SubscriptionId, bool]:
+            if most is not None:
+                await session.all("lock_tenant", tenant=tenant)
             row = await session.one(
                 "create_subscription",
                 tenant=tenant,
@@ -58,6 +68,10 @@ class SubscriptionStore:
                 )
                 assert found is not None
                 return found[0], False
+            if most is not None:
+                count = await session.one("count_of_tenant", tenant=tenant)
+                if count is not None and count[0] > most:
+                    raise TooMany
             for scheme, sealed in secrets.items():
                 await session.one(
                     "add_secret", subscription_id=row[0], scheme=scheme, sealed=sealed

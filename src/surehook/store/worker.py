@@ -28,11 +28,20 @@ class WorkerStore:
         self._worker_id = worker_id
 
     async def lease_jobs(
-        self, bucket: int, count: int, payload_bytes: int, lease_seconds: float, lease_token: int
+        self,
+        bucket: int,
+        lanes: tuple[int, int],
+        count: int,
+        payload_bytes: int,
+        lease_seconds: float,
+        lease_token: int,
     ) -> list[LeasedJob]:
+        """From the first to the last of these lanes."""
         rows = await self._database.all(
             "lease_jobs",
             bucket=bucket,
+            first_lane=lanes[0],
+            last_lane=lanes[1],
             count=count,
             bytes=payload_bytes,
             lease_seconds=lease_seconds,

@@ -17,7 +17,7 @@ import pytest
 
 from support import OpenStore
 from surehook.delivery import ErrorCode
-from surehook.records import JobReport, NewEvent
+from surehook.records import JobReport, NewEvent, Pace, Share
 from surehook.retry import Policy
 from surehook.states import JobStatus
 from surehook.store import store_of
@@ -25,7 +25,7 @@ from surehook.store.cleaner import CleanerStore
 from surehook.store.deadletters import BEGINNING, DeadLetterStore, Filter
 from surehook.store.ingest import IngestStore
 from surehook.store.mysql.database import MysqlSession
-from surehook.store.orchestrator import WALK_START, OrchestratorStore
+from surehook.store.orchestrator import WALK_START, Caps, OrchestratorStore
 from surehook.store.router import RouterStore
 from surehook.store.worker import WorkerStore
 
@@ -177,20 +177,24 @@ async def work(open_store: OpenStore, bucket: int) -> None:
     for _ in range(3):
         await router.route_page(bucket, BATCH)
 
-    orchestrator = store_of(OrchestratorStore, await open_store("orchestrator"))
+    orchestrator = store_of(
+        OrchestratorStore, await open_store("orchestrator"), Caps(default=100_000)
+    )
     waiting = await orchestrator.due_subscriptions(bucket, BATCH)
     await orchestrator.rotate_subscriptions(bucket, 0, 200)
     await orchestrator.next_due(bucket)
     await orchestrator.count_open_jobs(bucket, 4000)
-    shares = {int(item.subscription_id): 2 for item in waiting}
-    picked = await orchestrator.create_jobs(bucket, shares, 100_000, set())
+    await orchestrator.newest_subscriptions(bucket, BATCH)
+    shares = [Share(item.subscription_id, 2) for item in waiting]
+    picked = await orchestrator.create_jobs(bucket, shares, set())
     assert picked
     await orchestrator.start_sagas(bucket, picked)
-    finished, _ = await orchestrator.walk_in_progress(bucket, WALK_START, BATCH)
-    await orchestrator.apply_results(bucket, finished, Policy(), PERMANENT)
+    page = await orchestrator.walk_in_progress(bucket, WALK_START, BATCH)
+    await orchestrator.apply_results(bucket, page.finished, Policy(), PERMANENT)
+    await orchestrator.set_paces({item.subscription_id: Pace(True, 1) for item in waiting})
 
     worker = store_of(WorkerStore, await open_store("worker"), "w")
-    jobs = await worker.lease_jobs(bucket, BATCH, 1 << 30, 30.0, 7)
+    jobs = await worker.lease_jobs(bucket, (0, 3), BATCH, 1 << 30, 30.0, 7)
     assert len(jobs) == BATCH
     await worker.finish_jobs(
         bucket,

@@ -8,12 +8,19 @@ one short transaction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, zip_longest
 
-from surehook.records import AppliedResult, JobId, PickedSaga, WaitingSubscription
+from surehook.records import (
+    AppliedResult,
+    JobId,
+    Pace,
+    PickedSaga,
+    Share,
+    WaitingSubscription,
+)
 from surehook.retry import Policy
 from surehook.states import (
     JOB_ACTIVE,
@@ -28,7 +35,7 @@ from surehook.states import (
 from surehook.store.database import Row
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows, Table
-from surehook.store.orchestrator import OrchestratorStore
+from surehook.store.orchestrator import RAMP_GROWTH, SLOW_SECONDS, Caps, OrchestratorStore
 
 TICK = timedelta(microseconds=1)
 CLOCK_SET_BACK_SECONDS = 60.0  # more than two orchestrators differ by
@@ -39,6 +46,7 @@ class _Room:
     """How many jobs a subscription may get now, and what its rate limit has left."""
 
     places: int
+    lane: int
     rate: float | None = None
     tokens: float = 0.0
 
@@ -65,12 +73,13 @@ class MysqlOrchestratorStore(OrchestratorStore):
     # ── Create ────────────────────────────────────────────────────────────────────────────────
 
     async def create_jobs(
-        self, bucket: int, shares: dict[int, int], cap: int, limited: set[int]
+        self, bucket: int, shares: Sequence[Share], limited: set[int]
     ) -> list[PickedSaga]:
-        await self._ensure(shares)
+        wanted = {share.subscription_id: share for share in shares}
+        await self._ensure(wanted)
 
         async def work(session: MysqlSession) -> list[PickedSaga]:
-            rooms = await _rooms(session, shares, cap)
+            rooms = await _rooms(session, wanted, self.caps)
             due = await _due_sagas(session, bucket, rooms)
             if not due:
                 return []
@@ -86,7 +95,7 @@ class MysqlOrchestratorStore(OrchestratorStore):
                 for saga in due
                 if (saga.saga_id, saga.attempt_at) not in known and saga.saga_id not in busy
             ]
-            created = await _insert_jobs(session, bucket, missing)
+            created = await _insert_jobs(session, bucket, missing, rooms)
             await _spend(session, rooms, created)
             return created + [saga for saga in due if (saga.saga_id, saga.attempt_at) in known]
 
@@ -102,7 +111,10 @@ class MysqlOrchestratorStore(OrchestratorStore):
             rows = await session.all("known_subscriptions", subscription_ids=sorted(new))
             missing = sorted(new - {row[0] for row in rows})
             if missing:
-                await session.write("ensure_subscriptions", given=Rows((one,) for one in missing))
+                await session.write(
+                    "ensure_subscriptions",
+                    given=Rows((one, self.caps.first_ramp) for one in missing),
+                )
 
         await self._database.run(work)
         self._ensured |= new
@@ -139,11 +151,25 @@ class MysqlOrchestratorStore(OrchestratorStore):
 
         return await self._database.in_transaction(work)
 
+    async def set_paces(self, paces: Mapping[int, Pace]) -> None:
+        await self._database.write(
+            "set_paces",
+            given=Table(
+                (subscription_id, int(pace.slow), pace.step)
+                for subscription_id, pace in sorted(paces.items())
+            ),
+            cap=self.caps.default,
+            cap_max=self.caps.most,
+            ramp_growth=RAMP_GROWTH,
+        )
+
 
 # ── Creating ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def _rooms(session: MysqlSession, shares: dict[int, int], cap: int) -> dict[int, _Room]:
+async def _rooms(
+    session: MysqlSession, shares: Mapping[int, Share], caps: Caps
+) -> dict[int, _Room]:
     """Lock the subscriptions' rows; how much room is in each that nobody else holds."""
     rows = await session.all("lock_subscriptions", subscription_ids=sorted(shares))
     held = {row[0]: row for row in rows}
@@ -153,9 +179,12 @@ async def _rooms(session: MysqlSession, shares: dict[int, int], cap: int) -> dic
     rows = await session.all("open_jobs", subscription_ids=list(held))
     open_jobs: dict[int, int] = {row[0]: row[1] for row in rows}
     rooms = {}
-    for subscription_id, own_cap, rate in limits:
-        free = (own_cap or cap) - open_jobs.get(subscription_id, 0)
-        room = _Room(min(shares[subscription_id], free))
+    for subscription_id, own_cap, own_rate in limits:
+        share = shares[subscription_id]
+        cap = min(own_cap or caps.default, caps.most, share.ramp or caps.most)
+        free = cap - open_jobs.get(subscription_id, 0)
+        room = _Room(min(share.places, free), share.lane)
+        rate = min((one for one in (own_rate, caps.rate) if one is not None), default=None)
         if rate is not None:
             _, tokens, seconds = held[subscription_id]
             room.rate = rate
@@ -196,14 +225,21 @@ async def _due_sagas(
 
 
 async def _insert_jobs(
-    session: MysqlSession, bucket: int, sagas: Sequence[PickedSaga]
+    session: MysqlSession, bucket: int, sagas: Sequence[PickedSaga], rooms: dict[int, _Room]
 ) -> list[PickedSaga]:
     if not sagas:
         return []
     written = await session.write(
         "create_jobs",
         given=Rows(
-            (saga.saga_id, saga.attempt_at, saga.event_id, saga.subscription_id, bucket)
+            (
+                saga.saga_id,
+                saga.attempt_at,
+                saga.event_id,
+                saga.subscription_id,
+                bucket,
+                rooms[saga.subscription_id].lane,
+            )
             for saga in sagas
         ),
     )
@@ -235,7 +271,8 @@ def _applied(
 ) -> tuple[AppliedResult, datetime]:
     """What becomes of a saga by its job, and the attempt that it had."""
     saga_id, event_id, attempt_count, attempt_at, now = saga
-    _, _, job_id, status, error_code, retry_after, max_attempts, base_delay = job
+    _, _, job_id, status, error_code, retry_after, max_attempts, base_delay = tuple(job)[:8]
+    subscription_id, lane, seconds = tuple(job)[8:]
     own = policy
     if base_delay is not None or max_attempts is not None:
         own = Policy(
@@ -254,6 +291,9 @@ def _applied(
         change.attempt_count,
         error_code,
         _next_attempt_at(change, attempt_at, now),
+        subscription_id,
+        lane,
+        seconds is not None and seconds >= SLOW_SECONDS,
     )
     return applied, attempt_at
 

@@ -7,7 +7,7 @@
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
 -- so that neither hides the other.
 SELECT due.subscription_id, s.tenant, COUNT(*) AS due,
-    s.rate_limit_per_second IS NOT NULL AS limited
+    s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
 FROM (
     (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
      WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= UTC_TIMESTAMP(6)
@@ -18,13 +18,33 @@ FROM (
      ORDER BY next_attempt_at LIMIT :count)
 ) AS due
 STRAIGHT_JOIN subscriptions s ON s.id = due.subscription_id
-GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second;
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = due.subscription_id
+GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second, o.slow, o.ramp;
+
+-- name: newest_subscriptions :many
+-- The same from the other end: whoever comes newly is seen at once, however long the queue is of
+-- those that have to wait.
+SELECT due.subscription_id, s.tenant, COUNT(*) AS due,
+    s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
+FROM (
+    (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
+     WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= UTC_TIMESTAMP(6)
+     ORDER BY next_attempt_at DESC LIMIT :count)
+    UNION ALL
+    (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
+     WHERE bucket = :bucket AND status = 'PendingRetry' AND next_attempt_at <= UTC_TIMESTAMP(6)
+     ORDER BY next_attempt_at DESC LIMIT :count)
+) AS due
+STRAIGHT_JOIN subscriptions s ON s.id = due.subscription_id
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = due.subscription_id
+GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second, o.slow, o.ramp;
 
 -- name: rotate_subscriptions :many
 -- The next subscriptions, by id, that have anything waiting: the way around those whose backlog
 -- fills the view above while they are at their cap. Grouped by the index's own first columns, it
 -- jumps from one subscription to the next instead of reading all that waits.
-SELECT waiting.subscription_id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited
+SELECT waiting.subscription_id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited,
+    o.slow, o.ramp
 FROM (
     (SELECT subscription_id FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
      WHERE bucket = :bucket AND waiting = 'Pending' AND subscription_id > :after_id
@@ -35,12 +55,14 @@ FROM (
      GROUP BY bucket, waiting, subscription_id LIMIT :count)
 ) AS waiting
 STRAIGHT_JOIN subscriptions s ON s.id = waiting.subscription_id
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = waiting.subscription_id
 ORDER BY waiting.subscription_id LIMIT :count;
 
 -- name: rotate_over_subscriptions :many
 -- The same where there are partitions: no jumping there, so each subscription is probed instead.
-SELECT s.id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited
+SELECT s.id, s.tenant, 0 AS due, s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
 FROM subscriptions s FORCE INDEX (PRIMARY)
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = s.id
 WHERE s.id > :after_id AND (
     EXISTS (
         SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
@@ -61,19 +83,24 @@ FROM (
      WHERE bucket = :bucket AND status = 'PendingRetry' ORDER BY next_attempt_at LIMIT 1)
 ) AS first;
 
--- name: count_open_jobs :one
-SELECT COUNT(*) FROM (
-    SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_open)
+-- name: count_open_jobs :many
+-- Of each tenant in each lane; 4 = in another lane than the slow one, but it has become slow.
+SELECT s.tenant, IF(o.slow AND open.lane < 3, 4, open.lane) AS now_in, COUNT(*)
+FROM (
+    SELECT open_for, lane FROM webhook_delivery_jobs FORCE INDEX (idx_job_open)
     WHERE bucket = :bucket AND open_for IS NOT NULL
     LIMIT :count
-) AS open;
+) AS open
+STRAIGHT_JOIN subscriptions s ON s.id = open.open_for
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = open.open_for
+GROUP BY s.tenant, now_in;
 
 -- name: known_subscriptions :many
 SELECT subscription_id FROM orchestrator_subscriptions
 WHERE subscription_id IN :subscription_ids;
 
 -- name: ensure_subscriptions :none
-INSERT INTO orchestrator_subscriptions (subscription_id) VALUES :given;
+INSERT INTO orchestrator_subscriptions (subscription_id, ramp) VALUES :given;
 
 -- name: lock_subscriptions :many
 -- Nobody else counts or fills these until we commit; what another orchestrator holds is its own.
@@ -113,7 +140,7 @@ WHERE bucket = :bucket AND saga_id IN :saga_ids;
 
 -- name: create_jobs :none
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt.
-INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_id, bucket)
+INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_id, bucket, lane)
 VALUES :given;
 
 -- name: spend_rate :none
@@ -121,6 +148,22 @@ VALUES :given;
 UPDATE orchestrator_subscriptions
 SET rate_tokens = :rate_tokens, rate_refilled_at = UTC_TIMESTAMP(6)
 WHERE subscription_id = :subscription_id;
+
+-- name: set_paces :none
+-- How a subscription's endpoint did: `step` is 1 if it answered (its ramp grows until it is no
+-- limit any more), -1 if it hung (one at a time, for now), 0 if nothing has ended.
+UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
+    subscription_id BIGINT PATH '$[0]', slow INT PATH '$[1]', step INT PATH '$[2]'
+)) AS given
+STRAIGHT_JOIN subscriptions s ON s.id = given.subscription_id
+STRAIGHT_JOIN orchestrator_subscriptions o FORCE INDEX (PRIMARY)
+    ON o.subscription_id = given.subscription_id
+SET o.slow = given.slow,
+    o.ramp = CASE
+        WHEN given.step < 0 THEN 1
+        WHEN given.step = 0 OR o.ramp = 0 THEN o.ramp
+        WHEN o.ramp * :ramp_growth >= LEAST(COALESCE(s.concurrency_cap, :cap), :cap_max) THEN 0
+        ELSE o.ramp * :ramp_growth END;
 
 -- name: start_sagas :none
 UPDATE webhook_delivery_sagas FORCE INDEX (PRIMARY)
@@ -138,7 +181,8 @@ ORDER BY id FOR UPDATE SKIP LOCKED;
 -- name: job_results :many
 -- With what its subscription says about retries.
 SELECT j.saga_id, j.attempt_at, j.id, j.status, j.error_code, j.retry_after,
-    s.max_attempts, s.base_delay_seconds
+    s.max_attempts, s.base_delay_seconds, j.subscription_id, j.lane,
+    TIMESTAMPDIFF(MICROSECOND, j.started_at, j.finished_at) / 1e6 AS seconds
 FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
 LEFT JOIN subscriptions s ON s.id = j.subscription_id
 WHERE j.bucket = :bucket AND j.saga_id IN :saga_ids AND j.status IN ('Completed', 'Failed');
@@ -165,14 +209,17 @@ WHERE s.status = 'InProgress' AND s.next_attempt_at = given.attempt_at;
 
 -- name: walk_in_progress :many
 -- One page of the walk that makes a lost hint cost a moment and never a delivery: every saga in
--- progress in order of attempt, each probing its own job by key. What began in the last moment is
+-- progress in order of attempt, each probing its own job by key: how long it has been under way,
+-- -1 if it has ended, nothing if it waits for a worker. What began in the last moment is
 -- left to its hint: under load that is most of them. (Not what began in the future: clocks are set
 -- back.)
-SELECT s.next_attempt_at, s.id, (
-    SELECT j.status IN ('Completed', 'Failed')
+SELECT s.next_attempt_at, s.id, s.subscription_id, (
+    SELECT CASE WHEN j.status IN ('Completed', 'Failed') THEN -1
+        WHEN j.status = 'Leased' THEN GREATEST(
+            TIMESTAMPDIFF(MICROSECOND, j.started_at, UTC_TIMESTAMP(6)) / 1e6, 0) END
     FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
     WHERE j.saga_id = s.id AND j.attempt_at = s.next_attempt_at AND j.bucket = :bucket
-) AS finished
+) AS seconds
 FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
 WHERE s.bucket = :bucket AND s.status = 'InProgress' AND s.next_attempt_at >= :after_attempt_at
   AND (s.next_attempt_at > :after_attempt_at OR s.id > :after_id)

@@ -10,7 +10,7 @@ import msgspec
 from surehook.records import SubscriptionId
 from surehook.store.database import Session
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
-from surehook.store.subscriptions import Settings, SubscriptionStore, every_setting
+from surehook.store.subscriptions import Settings, SubscriptionStore, TooMany, every_setting
 
 
 class MysqlSubscriptionStore(SubscriptionStore):
@@ -23,10 +23,13 @@ class MysqlSubscriptionStore(SubscriptionStore):
         custom_headers: str | None,
         secrets: dict[str, str],
         idempotency_key: str | None,
+        most: int | None = None,
     ) -> tuple[SubscriptionId, bool]:
         """A key that appears meanwhile refuses the INSERT: looked for again, and found."""
 
         async def work(session: MysqlSession) -> tuple[SubscriptionId, bool]:
+            if most is not None:
+                await session.all("lock_tenant", tenant=tenant)
             if idempotency_key is not None:
                 found = await session.one(
                     "find_by_key", tenant=tenant, idempotency_key=idempotency_key
@@ -40,6 +43,10 @@ class MysqlSubscriptionStore(SubscriptionStore):
                 idempotency_key=idempotency_key,
                 **msgspec.structs.asdict(settings),
             )
+            if most is not None:
+                count = await session.one("count_of_tenant", tenant=tenant)
+                if count is not None and count[0] > most:
+                    raise TooMany
             made = SubscriptionId(written.first_id)
             for scheme, sealed in secrets.items():
                 await session.write(

@@ -10,6 +10,13 @@ VALUES (:tenant, :event_type, :callback_url, :active, :max_attempts, :base_delay
      :request_timeout_seconds, :concurrency_cap, :rate_limit_per_second, :custom_headers,
      :description, :idempotency_key);
 
+-- name: lock_tenant :many
+-- Who creates for the same tenant takes turns: the next one's count sees this one's subscription.
+SELECT id FROM subscriptions WHERE tenant = :tenant ORDER BY id LIMIT 1 FOR UPDATE;
+
+-- name: count_of_tenant :one
+SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
+
 -- name: find_by_key :one
 SELECT id FROM subscriptions WHERE tenant = :tenant AND idempotency_key = :idempotency_key;
 

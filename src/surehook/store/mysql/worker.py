@@ -16,27 +16,38 @@ class MysqlWorkerStore(WorkerStore):
 
     def __init__(self, database: MysqlDatabase, worker_id: str) -> None:
         super().__init__(database, worker_id)
-        self._idle: set[int] = set()  # buckets in which nothing waited
+        # Buckets, and lanes of them, in which nothing waited.
+        self._idle: set[tuple[int, tuple[int, int]]] = set()
 
     async def lease_jobs(
-        self, bucket: int, count: int, payload_bytes: int, lease_seconds: float, lease_token: int
+        self,
+        bucket: int,
+        lanes: tuple[int, int],
+        count: int,
+        payload_bytes: int,
+        lease_seconds: float,
+        lease_token: int,
     ) -> list[LeasedJob]:
         async def work(session: MysqlSession) -> list[LeasedJob]:
-            picked = await session.all("pick_jobs", bucket=bucket, count=count)
+            picked = await session.all(
+                "pick_jobs", bucket=bucket, first_lane=lanes[0], last_lane=lanes[1], count=count
+            )
             fitting = await _fitting(session, bucket, picked, payload_bytes)
             return await self._lease(session, bucket, fitting, lease_seconds, lease_token)
 
-        if bucket in self._idle and not await self._any_waits(bucket):
+        if (bucket, lanes) in self._idle and not await self._any_waits(bucket, lanes):
             return []
         leased = await self._database.in_transaction(work)
         if leased:
-            self._idle.discard(bucket)
+            self._idle.discard((bucket, lanes))
         else:
-            self._idle.add(bucket)
+            self._idle.add((bucket, lanes))
         return leased
 
-    async def _any_waits(self, bucket: int) -> bool:
-        row = await self._database.one("any_waits", bucket=bucket)
+    async def _any_waits(self, bucket: int, lanes: tuple[int, int]) -> bool:
+        row = await self._database.one(
+            "any_waits", bucket=bucket, first_lane=lanes[0], last_lane=lanes[1]
+        )
         return bool(row and row[0])
 
     async def lease_suspect_job(
@@ -80,7 +91,7 @@ class MysqlWorkerStore(WorkerStore):
             lease_until=lease_until,
         )
         leased = []
-        for job_id, saga_id, event_id, subscription_id, resets in whole:
+        for job_id, saga_id, event_id, subscription_id, resets, lane in whole:
             _, event_type, payload, age = events[event_id]
             _, url, deliverable, timeout, headers = targets[subscription_id]
             leased.append(
@@ -99,6 +110,7 @@ class MysqlWorkerStore(WorkerStore):
                     timeout,
                     headers,
                     float(age),
+                    lane,
                 )
             )
         return leased

@@ -4,24 +4,26 @@
 -- What an idle worker asks, without a transaction.
 SELECT EXISTS (
     SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
-    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
+    WHERE bucket = :bucket AND status = 'Pending' AND lane BETWEEN :first_lane AND :last_lane
+      AND lease_resets = 0
 ) AS waits;
 
 -- name: pick_jobs :many
--- As many as there are free slots. Jobs that once outlived their lease are left to
--- pick_suspect_job.
-SELECT id, saga_id, event_id, subscription_id, lease_resets
+-- From these lanes, the first ones first: as many as there are free slots. Jobs that once outlived
+-- their lease are left to pick_suspect_job.
+SELECT id, saga_id, event_id, subscription_id, lease_resets, lane
 FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
-WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
-ORDER BY lease_until, id LIMIT :count
+WHERE bucket = :bucket AND status = 'Pending' AND lane BETWEEN :first_lane AND :last_lane
+  AND lease_resets = 0
+ORDER BY lane, lease_until, id LIMIT :count
 FOR UPDATE SKIP LOCKED;
 
 -- name: pick_suspect_job :many
 -- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
-SELECT id, saga_id, event_id, subscription_id, lease_resets
+SELECT id, saga_id, event_id, subscription_id, lease_resets, lane
 FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
 WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
-ORDER BY lease_until, id LIMIT 1
+ORDER BY lane, lease_until, id LIMIT 1
 FOR UPDATE SKIP LOCKED;
 
 -- name: payload_sizes :many

@@ -5,7 +5,8 @@
 -- left alone. Locked rows are being written right now: skipped, and seen again next time.
 WITH expired AS MATERIALIZED (
     SELECT id, lease_until, bucket FROM webhook_delivery_jobs
-    WHERE bucket = :bucket AND status = 'Leased' AND lease_until < surehook_now()
+    WHERE bucket = :bucket AND status = 'Leased' AND lane IN (0, 1, 2, 3)
+      AND lease_until < surehook_now()
     ORDER BY lease_until LIMIT :count
     FOR UPDATE SKIP LOCKED
 )
@@ -25,5 +26,5 @@ RETURNING j.id, j.saga_id, j.event_id, j.status, j.lease_resets, j.worker_id,
 -- name: next_expiry :one
 SELECT EXTRACT(EPOCH FROM lease_until - surehook_now())::float8 AS seconds
 FROM webhook_delivery_jobs
-WHERE bucket = :bucket AND status = 'Leased'
+WHERE bucket = :bucket AND status = 'Leased' AND lane IN (0, 1, 2, 3)
 ORDER BY lease_until LIMIT 1;

@@ -8,19 +8,44 @@
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,
 -- so that neither hides the other.
-SELECT due.subscription_id, s.tenant, count(*) AS due,
-    s.rate_limit_per_second IS NOT NULL AS limited
+SELECT due.subscription_id, s.tenant, due.count,
+    s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
 FROM (
-    (SELECT subscription_id FROM webhook_delivery_sagas
-     WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= surehook_now()
-     ORDER BY next_attempt_at LIMIT :count)
-    UNION ALL
-    (SELECT subscription_id FROM webhook_delivery_sagas
-     WHERE bucket = :bucket AND status = 'PendingRetry' AND next_attempt_at <= surehook_now()
-     ORDER BY next_attempt_at LIMIT :count)
+    SELECT subscription_id, count(*) AS count
+    FROM (
+        (SELECT subscription_id FROM webhook_delivery_sagas
+         WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= surehook_now()
+         ORDER BY next_attempt_at LIMIT :count)
+        UNION ALL
+        (SELECT subscription_id FROM webhook_delivery_sagas
+         WHERE bucket = :bucket AND status = 'PendingRetry' AND next_attempt_at <= surehook_now()
+         ORDER BY next_attempt_at LIMIT :count)
+    ) AS first
+    GROUP BY subscription_id
 ) AS due
 JOIN subscriptions s ON s.id = due.subscription_id
-GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second;
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = due.subscription_id;
+
+-- name: newest_subscriptions :many
+-- The same from the other end: whoever comes newly is seen at once, however long the queue is of
+-- those that have to wait.
+SELECT due.subscription_id, s.tenant, due.count,
+    s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
+FROM (
+    SELECT subscription_id, count(*) AS count
+    FROM (
+        (SELECT subscription_id FROM webhook_delivery_sagas
+         WHERE bucket = :bucket AND status = 'Pending' AND next_attempt_at <= surehook_now()
+         ORDER BY next_attempt_at DESC LIMIT :count)
+        UNION ALL
+        (SELECT subscription_id FROM webhook_delivery_sagas
+         WHERE bucket = :bucket AND status = 'PendingRetry' AND next_attempt_at <= surehook_now()
+         ORDER BY next_attempt_at DESC LIMIT :count)
+    ) AS last
+    GROUP BY subscription_id
+) AS due
+JOIN subscriptions s ON s.id = due.subscription_id
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = due.subscription_id;
 
 -- name: rotate_subscriptions :many
 -- The next subscriptions, by id, that have anything waiting: the way around those whose backlog
@@ -41,9 +66,10 @@ WITH RECURSIVE waiting AS (
     ) AS next
 )
 SELECT waiting.subscription_id, s.tenant, 0::bigint AS due,
-    s.rate_limit_per_second IS NOT NULL AS limited
+    s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
 FROM (SELECT subscription_id FROM waiting LIMIT :count) AS waiting
-JOIN subscriptions s ON s.id = waiting.subscription_id;
+JOIN subscriptions s ON s.id = waiting.subscription_id
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = waiting.subscription_id;
 
 -- name: next_due :one
 -- When something becomes due, so that an idle orchestrator sleeps until then.
@@ -56,16 +82,26 @@ FROM (
      WHERE bucket = :bucket AND status = 'PendingRetry' ORDER BY next_attempt_at LIMIT 1)
 ) AS first;
 
--- name: count_open_jobs :one
-SELECT count(*) FROM (
-    SELECT 1 FROM webhook_delivery_jobs
-    WHERE bucket = :bucket AND status IN ('Pending', 'Leased')
-    LIMIT :count
-) AS open;
+-- name: count_open_jobs :many
+-- Of each tenant in each lane; 4 = in another lane than the slow one, but it has become slow.
+SELECT s.tenant, CASE WHEN o.slow AND open.lane < 3 THEN 4 ELSE open.lane END,
+    sum(open.count)::bigint
+FROM (
+    SELECT subscription_id, lane, count(*) AS count
+    FROM (
+        SELECT subscription_id, lane FROM webhook_delivery_jobs
+        WHERE bucket = :bucket AND status IN ('Pending', 'Leased')
+        LIMIT :count
+    ) AS job
+    GROUP BY subscription_id, lane
+) AS open
+JOIN subscriptions s ON s.id = open.subscription_id
+LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = open.subscription_id
+GROUP BY 1, 2;
 
 -- name: ensure_subscriptions :none
-INSERT INTO orchestrator_subscriptions (subscription_id)
-SELECT id FROM unnest(:subscription_ids::bigint[]) AS given (id) ORDER BY id
+INSERT INTO orchestrator_subscriptions (subscription_id, ramp)
+SELECT id, :ramp FROM unnest(:subscription_ids::bigint[]) AS given (id) ORDER BY id
 ON CONFLICT DO NOTHING;
 
 -- name: lock_subscriptions :many
@@ -86,23 +122,27 @@ FOR UPDATE OF o SKIP LOCKED;
 -- apart here would cost more) and is started all the same. One whose job of another attempt is
 -- still active gets none, and waits for that to end: no protocol leads there, but a hand may.
 WITH picked AS MATERIALIZED (
-    SELECT take.id, take.next_attempt_at, take.event_id, room.subscription_id
+    SELECT take.id, take.next_attempt_at, take.event_id, room.subscription_id, room.lane
     FROM (
-        SELECT given.subscription_id, LEAST(
+        SELECT given.subscription_id, given.lane, LEAST(
             given.share,
-            COALESCE(s.concurrency_cap, :cap) - (
+            LEAST(COALESCE(s.concurrency_cap, :cap), :cap_max, NULLIF(given.ramp, 0)) - (
                 SELECT count(*) FROM webhook_delivery_jobs j
                 WHERE j.subscription_id = given.subscription_id
                   AND (j.status IN ('Leased', 'Pending')) IS TRUE),
-            CASE WHEN s.rate_limit_per_second IS NOT NULL THEN floor(LEAST(
-                GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
+            CASE WHEN rate.limit IS NOT NULL THEN floor(LEAST(
+                GREATEST(rate.limit, 1), o.rate_tokens + rate.limit
                 * EXTRACT(EPOCH FROM surehook_now() - CASE
                     WHEN o.rate_refilled_at > surehook_now() + interval '1 minute' THEN 'epoch'
                     ELSE o.rate_refilled_at END)::float8))::bigint END
             ) AS places
-        FROM unnest(:subscription_ids::bigint[], :shares::bigint[])
-            AS given (subscription_id, share)
+        FROM unnest(:subscription_ids::bigint[], :shares::bigint[], :lanes::smallint[],
+                    :ramps::integer[])
+            AS given (subscription_id, share, lane, ramp)
         JOIN subscriptions s ON s.id = given.subscription_id
+        CROSS JOIN LATERAL (
+            SELECT LEAST(s.rate_limit_per_second, :rate_max::float8) AS limit
+        ) AS rate
         JOIN orchestrator_subscriptions o ON o.subscription_id = given.subscription_id
         OFFSET 0
     ) AS room
@@ -129,8 +169,9 @@ WITH picked AS MATERIALIZED (
     ) AS take
     WHERE room.places > 0
 ), created AS (
-    INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_id, bucket)
-    SELECT id, next_attempt_at, event_id, subscription_id, :bucket FROM picked
+    INSERT INTO webhook_delivery_jobs
+        (saga_id, attempt_at, event_id, subscription_id, bucket, lane)
+    SELECT id, next_attempt_at, event_id, subscription_id, :bucket, lane FROM picked
     ON CONFLICT DO NOTHING
     RETURNING saga_id, attempt_at, event_id, subscription_id, id
 )
@@ -147,14 +188,34 @@ WHERE (SELECT count(*) FROM created) < (SELECT count(*) FROM picked)
 -- Token bucket: refilled at the subscription's rate, one token per created job.
 UPDATE orchestrator_subscriptions o
 SET rate_tokens = LEAST(
-        GREATEST(s.rate_limit_per_second, 1), o.rate_tokens + s.rate_limit_per_second
+        GREATEST(rate.limit, 1), o.rate_tokens + rate.limit
         * EXTRACT(EPOCH FROM surehook_now() - CASE
             WHEN o.rate_refilled_at > surehook_now() + interval '1 minute' THEN 'epoch'
             ELSE o.rate_refilled_at END)::float8) - given.spent,
     rate_refilled_at = surehook_now()
 FROM unnest(:subscription_ids::bigint[], :spent::bigint[]) AS given (subscription_id, spent)
-JOIN subscriptions s ON s.id = given.subscription_id AND s.rate_limit_per_second IS NOT NULL
-WHERE o.subscription_id = given.subscription_id;
+JOIN subscriptions s ON s.id = given.subscription_id
+CROSS JOIN LATERAL (
+    SELECT LEAST(s.rate_limit_per_second, :rate_max::float8) AS limit
+) AS rate
+WHERE o.subscription_id = given.subscription_id AND rate.limit IS NOT NULL;
+
+-- name: set_paces :none
+-- How a subscription's endpoint did: `step` is 1 if it answered (its ramp grows until it is no
+-- limit any more), -1 if it hung (one at a time, for now), 0 if nothing has ended.
+UPDATE orchestrator_subscriptions o
+SET slow = given.slow,
+    ramp = CASE
+        WHEN given.step < 0 THEN 1
+        WHEN given.step = 0 OR o.ramp = 0 THEN o.ramp
+        WHEN o.ramp * :ramp_growth::integer
+            >= LEAST(COALESCE(s.concurrency_cap, :cap), :cap_max) THEN 0
+        ELSE o.ramp * :ramp_growth::integer END
+FROM unnest(:subscription_ids::bigint[], :slows::boolean[], :steps::smallint[])
+    AS given (subscription_id, slow, step)
+JOIN subscriptions s ON s.id = given.subscription_id
+WHERE o.subscription_id = given.subscription_id
+  AND (o.slow <> given.slow OR given.step < 0 AND o.ramp <> 1 OR given.step > 0 AND o.ramp <> 0);
 
 -- name: start_sagas :none
 UPDATE webhook_delivery_sagas s
@@ -204,17 +265,22 @@ WHERE s.id = given.id AND s.bucket = given.bucket
   AND j.attempt_at = s.next_attempt_at
   AND (s.status = 'InProgress') IS TRUE
   AND (j.status IN ('Completed', 'Failed')) IS TRUE
-RETURNING s.id, s.event_id, j.id, s.status, s.attempt_count, j.error_code, s.next_attempt_at;
+RETURNING s.id, s.event_id, j.id, s.status, s.attempt_count, j.error_code, s.next_attempt_at,
+    s.subscription_id, j.lane, j.finished_at - j.started_at >= :slow_after::interval AS slow;
 
 -- name: walk_in_progress :many
 -- One page of the walk that makes a lost hint cost a moment and never a delivery: every saga in
--- progress in order of attempt, each probing its own job by key. What began in the last moment is
+-- progress in order of attempt, each probing its own job by key: how long it has been under way,
+-- -1 if it has ended, nothing if it waits for a worker. What began in the last moment is
 -- left to its hint: under load that is most of them. (Not what began in the future: clocks are set
 -- back.)
-SELECT s.next_attempt_at, s.id, (
-    SELECT j.status IN ('Completed', 'Failed') FROM webhook_delivery_jobs j
+SELECT s.next_attempt_at, s.id, s.subscription_id, (
+    SELECT CASE WHEN j.status IN ('Completed', 'Failed') THEN -1
+        WHEN j.status = 'Leased' THEN
+            GREATEST(EXTRACT(EPOCH FROM surehook_now() - j.started_at), 0) END::float8
+    FROM webhook_delivery_jobs j
     WHERE j.saga_id = s.id AND j.attempt_at = s.next_attempt_at AND j.bucket = :bucket
-) AS finished
+) AS seconds
 FROM webhook_delivery_sagas s
 WHERE s.bucket = :bucket AND s.status = 'InProgress'
   AND (s.next_attempt_at, s.id) > (:after_attempt_at, :after_id)

@@ -1,13 +1,15 @@
 -- Worker: UPDATE jobs (lease and result columns), nothing else.
 
 -- name: lease_jobs :many
--- As many as there are free slots, and no more payload than there is room for (the first always).
+-- From these lanes, the first ones first: as many as there are free slots, and no more payload than
+-- there is room for (the first always).
 -- What is stored compressed counts as large as it will be.
 -- Jobs that once outlived their lease are left to lease_suspect_job.
 WITH picked AS MATERIALIZED (
     SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
-    WHERE bucket = :bucket AND status = 'Pending' AND lease_resets = 0
-    ORDER BY lease_until, id LIMIT :count
+    WHERE bucket = :bucket AND status = 'Pending' AND lane BETWEEN :first_lane AND :last_lane
+      AND lease_resets = 0
+    ORDER BY lane, lease_until, id LIMIT :count
     FOR UPDATE SKIP LOCKED
 ), filled AS (
     -- In the order of the pick; a window that sorted them would copy every payload once more.
@@ -29,14 +31,14 @@ WHERE j.id = f.id AND j.bucket = f.bucket AND COALESCE(f.bytes_before, 0) < :byt
 RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
     j.lease_until, f.event_type, f.payload, f.callback_url, f.deliverable,
     f.request_timeout_seconds, f.custom_headers,
-    EXTRACT(epoch FROM surehook_now() - f.created_at)::float8 AS event_age_seconds;
+    EXTRACT(epoch FROM surehook_now() - f.created_at)::float8 AS event_age_seconds, j.lane;
 
 -- name: lease_suspect_job :many
 -- A job that outlived a lease may have killed its worker: one alone, for a worker without others.
 WITH picked AS MATERIALIZED (
     SELECT id, event_id, subscription_id, bucket FROM webhook_delivery_jobs
     WHERE bucket = :bucket AND status = 'Pending' AND lease_resets > 0
-    ORDER BY lease_until, id LIMIT 1
+    ORDER BY lane, lease_until, id LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
 UPDATE webhook_delivery_jobs j
@@ -50,7 +52,7 @@ WHERE j.id = p.id AND j.bucket = p.bucket
 RETURNING j.id, j.saga_id, j.event_id, j.subscription_id, j.lease_resets, j.started_at,
     j.lease_until, e.event_type, e.payload, s.callback_url, s.active AND s.verified,
     s.request_timeout_seconds, s.custom_headers,
-    EXTRACT(epoch FROM surehook_now() - e.created_at)::float8 AS event_age_seconds;
+    EXTRACT(epoch FROM surehook_now() - e.created_at)::float8 AS event_age_seconds, j.lane;
 
 -- name: newest_secret :many
 SELECT sealed FROM subscription_secrets ORDER BY id DESC LIMIT 1;

@@ -90,15 +90,15 @@ GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt
     ON webhook_delivery_sagas TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
 GRANT UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at)
     ON webhook_delivery_sagas TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, error_code, retry_after, bucket, open_for)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, error_code, retry_after, started_at, finished_at, bucket, lane, open_for)
     ON webhook_delivery_jobs TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
-GRANT INSERT (saga_id, event_id, subscription_id, attempt_at, bucket)
+GRANT INSERT (saga_id, event_id, subscription_id, attempt_at, bucket, lane)
     ON webhook_delivery_jobs TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
-GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
+GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at, slow, ramp)
     ON orchestrator_subscriptions TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
-GRANT INSERT (subscription_id)
+GRANT INSERT (subscription_id, ramp)
     ON orchestrator_subscriptions TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
-GRANT UPDATE (rate_tokens, rate_refilled_at)
+GRANT UPDATE (rate_tokens, rate_refilled_at, slow, ramp)
     ON orchestrator_subscriptions TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'saga_orchestrator'@'localhost', 'saga_orchestrator'@'%';
@@ -112,7 +112,7 @@ GRANT SELECT (id, callback_url, active, verified, request_timeout_seconds, custo
     ON subscriptions TO 'job_worker'@'localhost', 'job_worker'@'%';
 GRANT SELECT (id, subscription_id, sealed, expires_at)
     ON subscription_secrets TO 'job_worker'@'localhost', 'job_worker'@'%';
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, lease_until, lease_token, lease_resets, worker_id, started_at, bucket)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, lease_until, lease_token, lease_resets, worker_id, started_at, bucket, lane)
     ON webhook_delivery_jobs TO 'job_worker'@'localhost', 'job_worker'@'%';
 GRANT UPDATE (status, lease_until, lease_token, worker_id, response_status, error_code, retry_after, response_excerpt, started_at, finished_at)
     ON webhook_delivery_jobs TO 'job_worker'@'localhost', 'job_worker'@'%';
@@ -122,7 +122,7 @@ GRANT SELECT (name, value)
     ON schema_settings TO 'job_worker'@'localhost', 'job_worker'@'%';
 
 -- cleaner: returns jobs whose lease has expired
-GRANT SELECT (id, saga_id, event_id, status, lease_until, lease_resets, worker_id, error_code, bucket)
+GRANT SELECT (id, saga_id, event_id, status, lease_until, lease_resets, worker_id, error_code, bucket, lane)
     ON webhook_delivery_jobs TO 'lease_cleaner'@'localhost', 'lease_cleaner'@'%';
 GRANT UPDATE (status, lease_until, lease_token, lease_resets, error_code, finished_at)
     ON webhook_delivery_jobs TO 'lease_cleaner'@'localhost', 'lease_cleaner'@'%';
@@ -203,7 +203,7 @@ GRANT SELECT (id, subscription_id, callback_url, secret_id, code_tries, attempts
     ON subscription_verifications TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket, waiting, died_at)
     ON webhook_delivery_sagas TO 'observer'@'localhost', 'observer'@'%';
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_until, lease_token, lease_resets, worker_id, response_status, error_code, retry_after, response_excerpt, created_at, started_at, finished_at, bucket, open_for)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_until, lease_token, lease_resets, worker_id, response_status, error_code, retry_after, response_excerpt, created_at, started_at, finished_at, bucket, lane, open_for)
     ON webhook_delivery_jobs TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
     ON dead_letters TO 'observer'@'localhost', 'observer'@'%';
@@ -211,7 +211,7 @@ GRANT SELECT (bucket, read_until_id, updated_at)
     ON router_cursor TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (bucket, subscription_id, event_id)
     ON router_held TO 'observer'@'localhost', 'observer'@'%';
-GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
+GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at, slow, ramp)
     ON orchestrator_subscriptions TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (bucket, swept_until, rewalked_at)
     ON dead_letter_cursor TO 'observer'@'localhost', 'observer'@'%';

@@ -91,15 +91,15 @@ GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt
     ON webhook_delivery_sagas TO saga_orchestrator;
 GRANT UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at)
     ON webhook_delivery_sagas TO saga_orchestrator;
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, error_code, retry_after, bucket)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, error_code, retry_after, started_at, finished_at, bucket, lane)
     ON webhook_delivery_jobs TO saga_orchestrator;
-GRANT INSERT (saga_id, event_id, subscription_id, attempt_at, bucket)
+GRANT INSERT (saga_id, event_id, subscription_id, attempt_at, bucket, lane)
     ON webhook_delivery_jobs TO saga_orchestrator;
-GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
+GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at, slow, ramp)
     ON orchestrator_subscriptions TO saga_orchestrator;
-GRANT INSERT (subscription_id)
+GRANT INSERT (subscription_id, ramp)
     ON orchestrator_subscriptions TO saga_orchestrator;
-GRANT UPDATE (rate_tokens, rate_refilled_at)
+GRANT UPDATE (rate_tokens, rate_refilled_at, slow, ramp)
     ON orchestrator_subscriptions TO saga_orchestrator;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO saga_orchestrator;
@@ -113,7 +113,7 @@ GRANT SELECT (id, callback_url, active, verified, request_timeout_seconds, custo
     ON subscriptions TO job_worker;
 GRANT SELECT (id, subscription_id, sealed, expires_at)
     ON subscription_secrets TO job_worker;
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, lease_until, lease_token, lease_resets, worker_id, started_at, bucket)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, lease_until, lease_token, lease_resets, worker_id, started_at, bucket, lane)
     ON webhook_delivery_jobs TO job_worker;
 GRANT UPDATE (status, lease_until, lease_token, worker_id, response_status, error_code, retry_after, response_excerpt, started_at, finished_at)
     ON webhook_delivery_jobs TO job_worker;
@@ -123,7 +123,7 @@ GRANT SELECT (name, value)
     ON schema_settings TO job_worker;
 
 -- cleaner: returns jobs whose lease has expired
-GRANT SELECT (id, saga_id, event_id, status, lease_until, lease_resets, worker_id, error_code, bucket)
+GRANT SELECT (id, saga_id, event_id, status, lease_until, lease_resets, worker_id, error_code, bucket, lane)
     ON webhook_delivery_jobs TO lease_cleaner;
 GRANT UPDATE (status, lease_until, lease_token, lease_resets, error_code, finished_at)
     ON webhook_delivery_jobs TO lease_cleaner;
@@ -204,7 +204,7 @@ GRANT SELECT (id, subscription_id, callback_url, secret_id, code_tries, attempts
     ON subscription_verifications TO observer;
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket)
     ON webhook_delivery_sagas TO observer;
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_until, lease_token, lease_resets, worker_id, response_status, error_code, retry_after, response_excerpt, created_at, started_at, finished_at, bucket)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_until, lease_token, lease_resets, worker_id, response_status, error_code, retry_after, response_excerpt, created_at, started_at, finished_at, bucket, lane)
     ON webhook_delivery_jobs TO observer;
 GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
     ON dead_letters TO observer;
@@ -212,7 +212,7 @@ GRANT SELECT (bucket, system_identifier, snapshot, partial_xid, partial_id, fore
     ON router_cursor TO observer;
 GRANT SELECT (bucket, subscription_id, event_id)
     ON router_held TO observer;
-GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at)
+GRANT SELECT (subscription_id, rate_tokens, rate_refilled_at, slow, ramp)
     ON orchestrator_subscriptions TO observer;
 GRANT SELECT (bucket, swept_until, rewalked_at)
     ON dead_letter_cursor TO observer;

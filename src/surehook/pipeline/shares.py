@@ -1,0 +1,245 @@
+"""Shares: who gets how many of the places for open jobs, and in which lane. Pure.
+
+Whatever hangs keeps the jobs that it has, so a fair order alone does not help the others: they need
+room that nobody else can take. Each tenant may hold at most ALPHA times of what is *free*: one that
+takes all it can leaves a third, two leave a fifth, and there is always something left for whoever
+comes next, with nothing reserved while nobody asks. The same rule bounds the jobs of endpoints that
+have hardly answered yet and of those that are slow, each as a whole.
+
+A tenant with little under way goes by EXPRESS. Those jobs are so few in all that each worker has a
+slot for every one of them (see slots.py). A tenant with more to do goes by BULK, where it may have
+to wait behind others; while those hang, or if it would be done soon anyway, it keeps to EXPRESS.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from surehook.records import Lane, Share, WaitingSubscription
+
+# A tenant may hold so many times the free places.
+ALPHA = 2
+# Endpoints that may hang get at most one part in so many of a batch's places.
+PART = 4
+# A tenant with less than so many times all EXPRESS places to do keeps to these.
+LITTLE = 4
+# With fewer places than this the rule above would give nobody any.
+LEAST = 4
+# Jobs in other lanes than SLOW whose endpoints have become slow since.
+TURNED_SLOW = len(Lane)
+LANES = len(Lane) + 1
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many jobs may be open at once, over all tenants."""
+
+    open_jobs: int
+    express: int
+    unproven: int
+    slow: int
+
+    @classmethod
+    def of(cls, open_jobs: int, slots: int, slow_slots: int, buckets: int = 1) -> Limits:
+        """For one of so many buckets, from the slots of a worker.
+
+        EXPRESS jobs fit into the slots that a worker keeps for them, and no more jobs that may hang
+        are open than a worker can have under way, nor take more than a quarter of all places.
+        """
+        most = open_jobs // 4
+        parts = (open_jobs, slots // 4, min(slots // 8, most), min(slow_slots // 2, most))
+        return cls(*(max(part // buckets, LEAST) for part in parts))
+
+
+class OpenJobs:
+    """How many jobs are open, by tenant and lane: counted now and then, reckoned on between.
+
+    Other orchestrators create and end jobs too, so that it may be off until the next count.
+    """
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * LANES)
+        self.of_lane = [0] * LANES
+        self.total = 0
+
+    def counted(self, rows: Iterable[tuple[str, int, int]]) -> None:
+        self._counts.clear()
+        self.of_lane = [0] * LANES
+        self.total = 0
+        for tenant, lane, count in rows:
+            self.add(tenant, lane, count)
+
+    def add(self, tenant: str, lane: int, count: int) -> None:
+        """`count` may be negative; no number ever is."""
+        own = self._counts[tenant]
+        count = max(count, -own[lane])
+        own[lane] += count
+        self.of_lane[lane] += count
+        self.total += count
+
+    @property
+    def in_bulk(self) -> int:
+        """Those that wait for a worker there, or may do so."""
+        return self.of_lane[Lane.BULK] + self.of_lane[TURNED_SLOW]
+
+    def of_tenant(self, tenant: str, lane: int | None = None) -> int:
+        own = self._counts.get(tenant)
+        if own is None:
+            return 0
+        return sum(own) if lane is None else own[lane]
+
+
+@dataclass(slots=True)
+class Plan:
+    shares: list[Share]
+    cut: bool  # someone got less than it asked for because of what is open already
+
+
+def plan(
+    waiting: Sequence[WaitingSubscription],
+    room: int,
+    open_jobs: OpenJobs,
+    limits: Limits,
+    first_ramp: int = 0,
+    *,
+    bulk_flows: bool = True,
+) -> Plan:
+    """Who gets how many of `room` places, now. A subscription that is new has `first_ramp`."""
+    return _Planning(room, open_jobs, limits, first_ramp, bulk_flows).made_for(waiting)
+
+
+class _Planning:
+    def __init__(
+        self, room: int, open_jobs: OpenJobs, limits: Limits, first_ramp: int, bulk_flows: bool
+    ) -> None:
+        self._room = room
+        self._bulk_flows = bulk_flows
+        # Who has less to do than this is done soon.
+        self._little = min(LITTLE * limits.express, room)
+        self._open = open_jobs
+        self._limits = limits
+        self._first_ramp = first_ramp
+        self._new = OpenJobs()  # what has been given so far
+        self._made = Plan([], False)
+
+    def made_for(self, waiting: Iterable[WaitingSubscription]) -> Plan:
+        kinds: dict[Lane, list[WaitingSubscription]] = {
+            Lane.SLOW: [],
+            Lane.UNPROVEN: [],
+            Lane.BULK: [],
+        }
+        for item in waiting:
+            kinds[self._lane(item)].append(item)
+        order = list(kinds)
+        if self._room < PART * len(kinds):
+            random.shuffle(order)  # with hardly any room whoever is first gets it
+        for lane in order:
+            if kinds[lane] and self._room > 0:
+                self._share_out(lane, kinds[lane])
+        return self._made
+
+    def _lane(self, item: WaitingSubscription) -> Lane:
+        if item.slow:
+            return Lane.SLOW
+        return Lane.UNPROVEN if self._ramp(item) else Lane.BULK
+
+    def _ramp(self, item: WaitingSubscription) -> int:
+        return self._first_ramp if item.ramp is None else item.ramp
+
+    def _demand(self, item: WaitingSubscription) -> int:
+        wanted = item.due or self._room  # 0 = not counted
+        return min(wanted, self._ramp(item) or wanted)
+
+    def _share_out(self, lane: Lane, items: Sequence[WaitingSubscription]) -> None:
+        """Shares in one lane; for BULK in that or in EXPRESS."""
+        tenants: dict[str, dict[int, int]] = {}
+        ramps: dict[int, int] = {}
+        due: Counter[str] = Counter()  # as far as it was counted
+        for item in random.sample(items, len(items)):
+            tenants.setdefault(item.tenant, {})[item.subscription_id] = self._demand(item)
+            ramps[item.subscription_id] = self._ramp(item)
+            due[item.tenant] += item.due
+        asked = {tenant: sum(own.values()) for tenant, own in tenants.items()}
+        allowed = {t: min(count, self._allowed(t, lane)) for t, count in asked.items()}
+        room = self._room if lane is Lane.BULK else min(max(self._room // PART, 1), self._room)
+        for tenant, fair in split(room, {t: n for t, n in allowed.items() if n}).items():
+            # Once more: others have got something meanwhile.
+            places = min(fair, self._allowed(tenant, lane))
+            own_lane = lane
+            if lane is Lane.BULK:
+                quick = self._allowed(tenant, Lane.EXPRESS)
+                alone = len(tenants) == 1 and not self._in_bulk_before(tenant)
+                little = due[tenant] < self._little
+                if places <= quick or (not alone and (little or not self._bulk_flows)):
+                    own_lane, places = Lane.EXPRESS, min(places, quick)
+            self._new.add(tenant, own_lane, places)
+            self._room -= places
+            self._made.cut |= places < asked[tenant]
+            self._made.shares += (
+                Share(number, share, own_lane, ramps[number])
+                for number, share in split(places, tenants[tenant]).items()
+                if share
+            )
+        self._made.cut |= len(allowed) > sum(1 for count in allowed.values() if count)
+
+    def _in_bulk_before(self, tenant: str) -> bool:
+        """Whether others have something there, behind which it would have to wait."""
+        return self._open.in_bulk > self._open.of_tenant(tenant, Lane.BULK)
+
+    def _allowed(self, tenant: str, lane: Lane) -> int:
+        """How many more this tenant may have in this lane."""
+        limits = self._limits
+        held = self._held(tenant)
+        places = allowance(held, limits.open_jobs - self._held())
+        if lane is Lane.BULK:
+            return places
+        if lane is Lane.EXPRESS:
+            return min(places, allowance(held, limits.express - self._held(lane=lane), alpha=1))
+        most = limits.slow if lane is Lane.SLOW else limits.unproven
+        unused = most - self._held(lane=lane)
+        own = self._held(tenant, lane)
+        hangs = self._held(tenant, Lane.SLOW) + self._held(tenant, TURNED_SLOW)
+        if not own and (lane is Lane.SLOW or not hangs):
+            return min(places, max(allowance(0, unused), min(unused, 1)))
+        # The last places are for tenants that have none yet. When much hangs already, and some of
+        # it is this tenant's, its new endpoints have to wait.
+        hanging = self._held(lane=Lane.SLOW) + self._held(lane=TURNED_SLOW)
+        if lane is Lane.UNPROVEN and hangs and hanging >= limits.slow:
+            return 0
+        return min(places, allowance(own, unused - most // PART))
+
+    def _held(self, tenant: str | None = None, lane: int | None = None) -> int:
+        if tenant is not None:
+            return self._open.of_tenant(tenant, lane) + self._new.of_tenant(tenant, lane)
+        if lane is not None:
+            return self._open.of_lane[lane] + self._new.of_lane[lane]
+        return self._open.total + self._new.total
+
+
+def allowance(held: int, free: int, alpha: int = ALPHA) -> int:
+    """How many more one may take that holds so many: afterwards it has at most `alpha` times of
+    what is free then."""
+    return max((alpha * free - held) // (1 + alpha), 0)
+
+
+def split(room: int, demand: dict[K, int]) -> dict[K, int]:
+    """Max-min fair: nobody gets more than it asks for, what it leaves is shared by the others.
+
+    With fewer places than askers, the first askers get one each: callers shuffle them.
+    """
+    askers: Iterable[K] = demand
+    if room >= len(demand):
+        askers = sorted(demand, key=lambda key: demand[key])
+    shares: dict[K, int] = {}
+    left = len(demand)
+    for key in askers:
+        shares[key] = min(demand[key], max(room // left, 1), room)
+        room -= shares[key]
+        left -= 1
+    return shares
