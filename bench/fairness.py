@@ -42,7 +42,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from support.connections import connected  # noqa: E402
-from support.mariadb import MariadbServer  # noqa: E402
+from support.mysql_server import MariadbServer  # noqa: E402
 from surehook.config import load  # noqa: E402
 from surehook.delivery import ErrorCode, Outcome, Request  # noqa: E402
 from surehook.delivery.secrets import Sealer, parse_keys  # noqa: E402
