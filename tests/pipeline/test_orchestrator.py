@@ -54,11 +54,18 @@ async def sagas_for(
     *,
     status: SagaStatus = SagaStatus.PENDING,
     age: float = 10,
+    event_type: str = "other",
     buckets: int = 1,
 ) -> list[int]:
     """Sagas that have been due for `age` seconds, all of one event each."""
     return await many_sagas(
-        owner, subscription_id, count, status=status, due_ago=age, buckets=range(buckets)
+        owner,
+        subscription_id,
+        count,
+        status=status,
+        due_ago=age,
+        event_type=event_type,
+        buckets=range(buckets),
     )
 
 
@@ -339,8 +346,9 @@ async def test_results_that_come_before_in_progress_are_not_lost(
         early += 1
 
     crashpoints.arm("orchestrator.after_create", delay)
-    for _ in range(10):
-        await sagas_for(owner, await a_subscription(owner), 30)
+    for event_type in map("type-{}".format, range(10)):
+        subscription = await a_subscription(owner, event_type=event_type)
+        await sagas_for(owner, subscription, 30, event_type=event_type)
     config = configure({"orchestrator.batch": 100})
     async with AsyncExitStack() as stack:
         watcher = await stack.enter_async_context(servers.connected(database_url))

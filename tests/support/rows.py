@@ -157,13 +157,14 @@ async def many_sagas(
     status: SagaStatus = SagaStatus.PENDING,
     due_ago: float = 0,
     updated_ago: float = 0,
+    event_type: str = "other",
     buckets: Iterable[int] = (0,),
 ) -> list[int]:
     """Put there as they are, each of an event of its own; the later ones a moment younger.
 
     Nobody else may insert events meanwhile.
     """
-    await many_events(owner, count, event_type="other", buckets=buckets)
+    await many_events(owner, count, event_type=event_type, buckets=buckets)
     rows = await owner.fetch("SELECT id FROM events ORDER BY id DESC LIMIT $1", count)
     events = sorted(row[0] for row in rows)
     dead = status is SagaStatus.DEAD_LETTERED

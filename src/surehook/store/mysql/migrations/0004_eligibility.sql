@@ -65,6 +65,7 @@ BEGIN
         UTC_TIMESTAMP(6), IFNULL(OLD.eligible_from, UTC_TIMESTAMP(6)),
         IFNULL(OLD.eligible_until, UTC_TIMESTAMP(6)));
     SET NEW.updated_at = UTC_TIMESTAMP(6);
+    SET NEW.version = OLD.version + 1;
     IF NEW.callback_url <> OLD.callback_url AND NOT (
         NEW.verified = 2
         AND NEW.callback_url <=> OLD.pending_callback_url
