@@ -422,3 +422,9 @@ def test_the_contract_names_every_table_and_column() -> None:
         assert part, f"the contract does not mention {table}"
         missing = [column for column in columns if not re.search(rf"\b{column}\b", part[0])]
         assert not missing, f"the contract does not say what {table}.{missing[0]} is for"
+
+
+def test_a_decision_has_a_number_of_its_own() -> None:
+    names = [path.name for path in sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))]
+    numbers = [name.partition("-")[0] for name in names]
+    assert len(numbers) == len(set(numbers)), names
