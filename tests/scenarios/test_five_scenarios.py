@@ -103,7 +103,10 @@ async def test_a_worker_killed_before_writing_its_result_costs_a_second_send_onl
     owner: Any, place: Place, clock: Clock, open_store: OpenStore, buckets: int
 ) -> None:
     async with Receiver() as receiver:
-        await a_subscription(owner, callback_url=f"{receiver.url}/")
+        subscription = await a_subscription(owner, callback_url=f"{receiver.url}/")
+        # One that has answered before: a new one begins with two.
+        known = "INSERT INTO orchestrator_subscriptions (subscription_id) VALUES ($1)"
+        await owner.execute(known, subscription)
         env = environment(place, request_timeout="2s", lease_duration="7s")
         armed = {**env, "SUREHOOK_TEST_CRASHPOINT": "worker.after_send=kill"}
         with children() as start:

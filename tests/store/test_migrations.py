@@ -14,7 +14,7 @@ from support.servers import Server, connected, private_server
 from surehook import __version__
 from surehook.errors import AnswerIsNo, ConfigError
 from surehook.roles import ROLES
-from surehook.store.migrations import Migration, State, migrations, version_tuple
+from surehook.store.migrations import Migration, migrations, version_tuple
 from surehook.store.postgres import migrate as module
 from surehook.store.postgres.migrate import as_sql, migrate, read_state
 
@@ -76,7 +76,8 @@ async def test_from_empty_and_step_by_step_give_the_same_schema(
 async def test_the_printed_sql_run_by_psql_gives_the_same_schema(
     postgres: Server, database_url: str, empty_url: str, buckets: int
 ) -> None:
-    printed = as_sql(State("postgres", {}, {}), buckets, with_roles=True)
+    async with connected(empty_url) as nobody:
+        printed = as_sql(await read_state(nobody), buckets, with_roles=True)
     done = subprocess.run(
         [f"{postgres.binaries}/psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", empty_url],
         input=printed,

@@ -22,6 +22,7 @@ from surehook.roles import ROLES, ROLES_ON, TABLES_ON, Role, Verb
 every_role = pytest.mark.parametrize("name", [role.name for role in ROLES])
 # What a row is found by, and by which a new one collides with it.
 KEYS = {
+    "processes": ("process_id", "component"),
     "events": ("tenant", "external_id", "bucket"),
     "subscriptions": ("tenant", "idempotency_key"),
     "webhook_delivery_sagas": ("event_id", "subscription_id", "requeued_from", "bucket"),
@@ -68,6 +69,11 @@ async def a_row_in_every_table(owner: Any, engine: str) -> None:
         "INSERT INTO router_held (bucket, subscription_id, event_id) VALUES (0, 1, 1)"
     )
     await owner.execute("INSERT INTO orchestrator_subscriptions (subscription_id) VALUES (1)")
+    await owner.execute(
+        "INSERT INTO processes (process_id, component, host, pid, version, since, heartbeat_at, "
+        "step_at) VALUES ('p', 'worker', 'h', 1, '1', surehook_now(), surehook_now(), "
+        "surehook_now())"
+    )
     if engine == "mysql":
         await owner.execute("INSERT INTO router_cursor (bucket) VALUES (0)")
         await owner.execute("INSERT INTO router_gaps (bucket, first_id, last_id) VALUES (0, 1, 2)")
@@ -92,6 +98,8 @@ def another(table: str, column: str, value: Any) -> str:
         return "'2030-01-01 00:00:00'"
     if column == "snapshot":
         return "'7:7:'"
+    if column == "since":
+        return "'2030-01-01 00:00:00'"
     if isinstance(value, bool):
         return "0" if value else "1"
     if isinstance(value, str | bytes):

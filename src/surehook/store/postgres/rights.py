@@ -10,9 +10,15 @@ from surehook.store.rights import Right, difference
 Connection = Any  # asyncpg ships no types
 
 _RIGHTS = """
-WITH ours AS (
-    SELECT c.oid, c.relname FROM pg_class c
-    WHERE c.relname = ANY ($2) AND c.relnamespace = quote_ident(current_schema())::regnamespace
+WITH place AS (
+    -- Not current_schema() first: for a login that lacks USAGE it is another one.
+    SELECT n.oid FROM pg_namespace n
+    WHERE n.nspname IN (
+        (parse_ident(split_part(current_setting('search_path'), ',', 1)))[1], current_schema())
+    ORDER BY n.nspname = current_schema() LIMIT 1
+), ours AS (
+    SELECT c.oid, c.relname FROM pg_class c JOIN place ON place.oid = c.relnamespace
+    WHERE c.relname = ANY ($2)
 ), logins AS (
     SELECT oid, rolname FROM pg_roles WHERE rolname = ANY ($1)
 )
@@ -27,11 +33,11 @@ CROSS JOIN unnest(ARRAY['DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES']) AS verb
 WHERE has_table_privilege(logins.oid, ours.oid, verb)
 UNION ALL
 SELECT rolname, 'USAGE', 'the schema', '*'
-FROM logins WHERE has_schema_privilege(logins.oid, current_schema(), 'USAGE')
+FROM logins CROSS JOIN place WHERE has_schema_privilege(logins.oid, place.oid, 'USAGE')
 UNION ALL
 SELECT rolname, 'EXECUTE', proname, '*'
-FROM logins CROSS JOIN pg_proc
-WHERE proname = ANY ($3) AND pronamespace = quote_ident(current_schema())::regnamespace
+FROM logins CROSS JOIN pg_proc JOIN place ON place.oid = pronamespace
+WHERE proname = ANY ($3)
     AND has_function_privilege(logins.oid, pg_proc.oid, 'EXECUTE')
 """
 # What every role needs beside the rights of roles.py: the way to the tables, and the functions that
