@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # MariaDB without its service: the tests start their own.
 MARIADB := mariadb-server-core mariadb-client-core mariadb-client
-# What tests put in front of the API.
-CLIENTS := curl nginx-light haproxy
+# What tests publish with, and put in front of the API.
+CLIENTS := curl nginx-light haproxy python3-aiohttp
 # The locks name exact versions and hashes; --no-deps keeps anything else out.
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -45,8 +45,9 @@ mariadb: ## install the tests' second database engine, if apt is here and we may
 mysql: ## unpack a real MySQL for the tests, with the libraries it needs, if apt is here
 	@$(PYTHON) tests/support/mysql.py
 
-clients: ## install curl, nginx and haproxy for the API's tests, if apt is here and we may
-	@if ! { export PATH="$$PATH:/usr/sbin"; command -v curl && command -v nginx && command -v haproxy; } > /dev/null && \
+clients: ## install curl, nginx, haproxy and aiohttp for the API's tests, if apt is here and we may
+	@if ! { export PATH="$$PATH:/usr/sbin"; command -v curl && command -v nginx && command -v haproxy && \
+	  test -d /usr/lib/python3/dist-packages/aiohttp; } > /dev/null && \
 	  test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
 	  echo "installing $(CLIENTS)"; export DEBIAN_FRONTEND=noninteractive; \
 	  apt-get -qq install -y --no-install-recommends $(CLIENTS) > /dev/null 2>&1 || \
