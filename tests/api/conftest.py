@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import uvloop
 
 from support import Configure
 from support.api import FLAGS, NewKey, OpenApi, serving
 from support.http import Client
 from surehook.store.logins import Place
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The server's loop is the one that it has in production."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.http import Client
 from support.rows import a_saga, an_event
 from support.waiting import until
 from surehook import __version__, observe, vitals
+from surehook.cli.serve import event_loop
 from surehook.observe import Level
 from surehook.observe.metrics import METRICS, Figures, Metrics
 from surehook.records import Heartbeat, Myself
@@ -30,6 +32,14 @@ def samples(text: bytes) -> dict[tuple[str, ...], float]:
         for sample in family.samples:
             found[sample.name, *sample.labels.values()] = sample.value
     return found
+
+
+async def test_the_server_is_tested_on_the_loop_that_it_has_in_production() -> None:
+    def loop_of_production() -> type:
+        with event_loop() as runner:
+            return type(runner.get_loop())
+
+    assert type(asyncio.get_running_loop()) is await asyncio.to_thread(loop_of_production)
 
 
 async def test_health_needs_no_key_and_no_database(client: Client) -> None:
