@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
+from math import inf
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Self
@@ -49,8 +50,8 @@ class Behaviour:
     def __post_init__(self) -> None:
         if not 200 <= self.status <= 599:
             raise ValueError("a status is a number from 200 to 599")
-        if self.delay < 0:
-            raise ValueError("a delay is a number of seconds, 0 or more")
+        if not 0 <= self.delay < inf:  # nor is nan
+            raise ValueError("a delay is a finite number of seconds, 0 or more")
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def verify(
     if not _TIMESTAMP.fullmatch(stamp):
         raise NotGenuine("webhook-timestamp is not a number of seconds")
     age = (time.time() if now is None else now) - int(stamp)
-    if abs(age) > tolerance:
+    if not abs(age) <= tolerance:  # not `>`: with nan it would let everything pass
         raise NotGenuine(f"webhook-timestamp is {abs(age):.0f} s off")
     signed = f"{webhook_id}.{stamp}.".encode() + body
     for secret in [secrets] if isinstance(secrets, str) else secrets:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import MutableMapping
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -56,6 +57,12 @@ def test_a_timestamp_beyond_the_tolerance_is_refused(age: float) -> None:
     with pytest.raises(NotGenuine, match="off"):
         verify(delivery(age=age), b"{}", TEXT)
     assert verify(delivery(age=age), b"{}", TEXT, tolerance=90_000)
+    assert verify(delivery(age=age), b"{}", TEXT, tolerance=inf)  # whoever says so
+
+
+def test_a_tolerance_that_is_no_number_lets_nothing_pass() -> None:
+    with pytest.raises(NotGenuine, match="off"):
+        verify(delivery(age=86_400), b"{}", TEXT, tolerance=nan)
 
 
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])

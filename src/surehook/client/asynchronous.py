@@ -105,6 +105,7 @@ class Deliveries(Resource):
         self, delivery_id: int, timeout: float = 60.0
     ) -> DeliveryWithAttempts:
         """The delivery once it is Completed or DeadLettered; TimeoutError if it takes longer."""
+        calls.check_timeout(timeout)
         end, pause = time.monotonic() + timeout, 0.05
         while not (delivery := await self.get(delivery_id)).done:
             pause = min(pause * 1.5, 2.0)

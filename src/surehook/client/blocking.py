@@ -102,6 +102,7 @@ class Deliveries(Resource):
 
     def wait_until_done(self, delivery_id: int, timeout: float = 60.0) -> DeliveryWithAttempts:
         """The delivery once it is Completed or DeadLettered; TimeoutError if it takes longer."""
+        calls.check_timeout(timeout)
         end, pause = time.monotonic() + timeout, 0.05
         while not (delivery := self.get(delivery_id)).done:
             pause = min(pause * 1.5, 2.0)

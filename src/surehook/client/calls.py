@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite, isnan
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -304,6 +305,7 @@ def update_subscription(
 
 def verify_subscription(subscription_id: int, *, wait: float | None = None) -> Call[Verification]:
     """Send the endpoint a challenge; `wait` up to 30 seconds for what comes of it."""
+    _check_number("wait", wait)
     query = "" if wait is None else f"?wait={wait:g}"
     target = f"/v1/subscriptions/{int(subscription_id)}/verify{query}"
     return Call(method="POST", target=target, read=_as(Verification), body=b"{}")
@@ -460,7 +462,22 @@ def _listing(path: str, kind: type[T], filters: Mapping[str, Any]) -> Call[Page[
 
 
 def _given(arguments: Mapping[str, Any], but: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {k: v for k, v in arguments.items() if v is not UNSET and k not in but}
+    given = {k: v for k, v in arguments.items() if v is not UNSET and k not in but}
+    for name, value in given.items():
+        _check_number(name, value)
+    return given
+
+
+def check_timeout(seconds: float) -> None:
+    """inf is for ever; with nan no end would be reached either, which nobody means."""
+    if isnan(seconds):
+        raise ValueError("timeout must be a number of seconds")
+
+
+def _check_number(name: str, value: Any) -> None:
+    """JSON knows neither nan nor inf: they would go out as null, which clears a setting."""
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{name} must be a finite number")
 
 
 def _text_of_time(value: Any) -> Any:

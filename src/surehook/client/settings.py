@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from surehook import __version__
@@ -39,8 +40,8 @@ class Settings:
             raise ValueError("url and key are needed, here or in SUREHOOK_URL and SUREHOOK_API_KEY")
         if not key.isascii() or not key.isprintable() or " " in key:
             raise ValueError("key must be printable ASCII without blanks")
-        if timeout <= 0:
-            raise ValueError("timeout must be more than 0 seconds")
+        if not 0 < timeout < inf:  # nor is nan
+            raise ValueError("timeout must be a finite number of seconds, more than 0")
         self.origin: Origin = parse_url(url)
         self._timeout = timeout
         self._retry = retry or Retry()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from math import inf
 
 import msgspec
 
@@ -29,8 +30,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     pause_max: float = 5.0
 
     def __post_init__(self) -> None:
-        if self.tries_max < 1 or self.seconds_max <= 0:
-            raise ValueError("tries_max must be at least 1 and seconds_max more than 0")
+        if self.tries_max < 1 or not 0 < self.seconds_max < inf:
+            raise ValueError("tries_max must be at least 1, seconds_max finite and more than 0")
+        if not (0 <= self.pause_first < inf and 0 <= self.pause_max < inf):
+            raise ValueError("pause_first and pause_max must be finite and 0 or more")
 
 
 class Tries:
