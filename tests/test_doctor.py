@@ -53,6 +53,7 @@ async def test_a_healthy_database_has_only_good_findings(
         *(f"role {role.name}" for role in ROLES),
         "encryption key",
     ]
+    assert about(findings, "schema").says.startswith("up to date, 1 bucket, installation ")
 
 
 async def test_a_key_that_does_not_fit_what_is_stored_is_found(

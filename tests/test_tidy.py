@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "records": {"states"},
     "retry": set(),
     "ceilings": set(),
+    "wording": set(),
     "errors": set(),
     "receive": set(),  # what receivers copy or import: nothing of ours
     "rules": {"errors"},
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "embedded": {"errors"},
     "config": {"errors", "retry", "roles", "ceilings"},
     "delivery": {*PURE, "errors", "rules", "config", "observe", "receive"},
-    "store": {*PURE, "errors", "config", "observe"},
+    "store": {*PURE, "errors", "config", "observe", "wording"},
     "pipeline": {*PURE, "errors", "rules", "config", "observe", "receive", "delivery", "store"},
 }
 # What an installation without extras is for.

@@ -108,7 +108,7 @@ class Receiver:
             arrived = self._news.wait_for(lambda: len(self.deliveries) >= count, timeout)
         if not arrived:
             reasons = ", ".join(sorted({arrival.reason for arrival in self.refused}))
-            refused = f"; {len(self.refused)} were refused: {reasons}" if self.refused else ""
+            refused = f"; refused: {len(self.refused)} ({reasons})" if self.refused else ""
             raise TimeoutError(
                 f"{len(self.deliveries)} of {count} deliveries arrived in {timeout:g} s{refused}"
             )

@@ -145,7 +145,7 @@ def assert_ends_cleanly(process: subprocess.Popen[str], home: Path) -> None:
     assert (process.wait(30), process.stderr.read()) == (1, "")
     status = [*COMMAND, "db", "status"]
     stopped = subprocess.run(status, env=environment(home), capture_output=True, text=True)
-    assert "running: False" in stopped.stdout
+    assert "running: no" in stopped.stdout
 
 
 # ── Endpoints of the user's own ───────────────────────────────────────────────────────────────

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from support.commands import run_command
 from surehook.cli import output
 from surehook.serve import COMPONENTS
+from surehook.wording import counted
 
 FIGURES: dict[str, object] = {
     "machine": {"cores": 2, "fsyncs_per_s": 900},
@@ -24,6 +26,7 @@ FIGURES: dict[str, object] = {
     "deliveries_per_s_with_old_rows": 1100,
     "cpu_us_per_delivery_with_old_rows": {"database": 310.5, "all": 720.0},
 }
+SOURCE = Path(output.__file__).parents[1]
 NOBODY = {"SUREHOOK_URL": "http://127.0.0.1:1"}
 
 
@@ -66,9 +69,16 @@ def test_an_empty_key_or_address_is_not_taken_for_none(option: str, value: str) 
 
 
 def test_counts_are_said_in_the_right_number() -> None:
-    said = [output.counted(count, "dead letter") for count in (0, 1, 2)]
+    said = [counted(count, "dead letter") for count in (0, 1, 2)]
     assert said == ["0 dead letters", "1 dead letter", "2 dead letters"]
-    assert output.counted(2, "delivery", "deliveries") == "2 deliveries"
+    assert counted(2, "delivery", "deliveries") == "2 deliveries"
+
+
+def test_no_text_leaves_the_plural_to_the_reader() -> None:
+    """`1 bucket(s)`: the number is known, so is the word."""
+    sources = sorted(SOURCE.rglob("*.py"))
+    left = re.compile(r"[a-z]\(s\)[ ,.:]")
+    assert sources and [one.name for one in sources if left.search(one.read_text())] == []
 
 
 def test_bench_prints_a_table_for_people_and_the_same_as_json(

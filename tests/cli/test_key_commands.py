@@ -47,7 +47,9 @@ async def test_a_key_is_created_listed_and_revoked(key: OnDatabase, owner: Any) 
     assert second["key"].startswith("shk_") and second["tenant"] is None
     listed = await key("list", "--json")
     assert [(one["id"], one["name"]) for one in listed.lines()] == [(2, "all"), (1, "shop")]
-    assert "shk_" not in listed.out + (await key("list")).out
+    shown = await key("list")
+    assert "shk_" not in listed.out + shown.out
+    assert shown.rows()[0][:4] == ["2", "all", "admin", "all"]
     assert [one["id"] for one in (await key("list", "--tenant", "acme", "--json")).lines()] == [1]
 
     revoked = await key("revoke", "1")

@@ -81,7 +81,10 @@ async def test_publishing_under_the_wrong_tenant_says_where_the_type_is_wanted(
     await a_subscription(owner, event_type="order.lost")
     other = await command("publish", "order.lost", "{}", "--tenant", "acme")
     assert "subscription of tenant acme matches order.lost" in other.err
-    assert "exist under no tenant: publish" in other.err
+    assert "exist under no tenant: publish without --tenant.\n" in other.err
+    await a_subscription(owner, event_type="order.lost", tenant="beta")
+    either = await command("publish", "order.lost", "{}", "--tenant", "acme")
+    assert "no tenant, tenant beta: publish with --tenant, or without it.\n" in either.err
     # A key that is bound to a tenant is told nothing of others.
     create = ("key", "create", "--name", "zeta", "--scope", "admin", "--tenant", "zeta", "--json")
     database = {"SUREHOOK_DATABASE_URL": place.url, "SUREHOOK_ROLE_SECRET": place.role_secret or ""}

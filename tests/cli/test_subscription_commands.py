@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.commands import Command
+from support import Configure
+from support.commands import SENDING, Command, commands
 from support.receiver import Answer, ReceivedRequest, Receiver
 from support.rows import a_subscription, an_event
 from surehook import receive
 from surehook.delivery.outcome import ErrorCode
 from surehook.delivery.signature import new_shared_secret
+from surehook.store.logins import Place
 
 with_verifier = pytest.mark.parametrize("components", [("verifier",)], ids=["verifier"])
 SECRET = new_shared_secret().reveal()
@@ -194,10 +197,44 @@ async def test_a_test_that_could_not_be_sent_says_so_and_why(command: Command, o
     assert unsealed.code == 1 and "Nothing was sent: SECRET_UNAVAILABLE, " in unsealed.err
 
 
+async def test_of_a_trusted_origin_it_is_said_that_it_is_verified_without_a_command(
+    configure: Configure, place: Place, tmp_path: Path
+) -> None:
+    """No verifier runs: what is under way stays so."""
+    trusted = {**SENDING, "verification.trusted": ["https://own.example"]}
+    async with commands(configure(trusted), place, home=str(tmp_path)) as command:
+        made = await command("subscription", "create", "order.paid", "https://own.example/hook")
+        number = made.facts()["id"]
+        enabled = await command("subscription", "enable", number)
+        for done in (made, enabled):
+            assert "It is being verified" in done.err and "verification.trusted" in done.err
+            assert "subscription verify" not in done.err
+        moved = await command("subscription", "update", number, "--callback-url", URL)
+        assert "being verified" not in moved.err
+        other = await command("subscription", "create", "order.paid", URL)
+        assert "Nothing is delivered before `surehook subscription verify 2`.\n" in other.err
+        assert "being verified" not in other.err
+
+
+async def test_a_new_url_of_a_trusted_origin_needs_no_command_either(
+    configure: Configure, place: Place, owner: Any, tmp_path: Path
+) -> None:
+    trusted = {**SENDING, "verification.trusted": ["https://own.example"]}
+    number = str(await a_subscription(owner, callback_url=URL))
+    async with commands(configure(trusted), place, home=str(tmp_path)) as command:
+        update = ("subscription", "update", number, "--callback-url")
+        own = await command(*update, "https://own.example/hook")
+        assert own.err == "The new URL is being verified; the old one is used until then.\n"
+        foreign = await command(*update, "https://other.example/hook")
+        assert (
+            foreign.err == f"The new URL is used after `surehook subscription verify {number}`.\n"
+        )
+
+
 async def test_without_waiting_a_challenge_is_only_announced(command: Command, owner: Any) -> None:
     number = str(await a_subscription(owner, callback_url=URL, verified=False))
     done = await command("subscription", "verify", number)
-    assert (done.code, done.out) == (0, f"a challenge is on its way to {URL}\n")
+    assert (done.code, done.out) == (0, f"the verification of {URL} has begun\n")
     assert f"surehook subscription show {number}" in done.err
     shown = await command("subscription", "show", number)
     assert "Newest verification" in shown.out

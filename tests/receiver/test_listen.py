@@ -14,14 +14,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from math import inf, nan
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from support.commands import run_command
 from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge
-from surehook.testing import new_secret, signed_headers
+from surehook.testing import Receiver, new_secret, signed_headers
 
 SECRET = new_secret()
 
@@ -180,6 +182,21 @@ def test_a_taken_port_and_an_odd_secret_are_one_clear_line(tmp_path: Path) -> No
         complaint = odd.stderr.read()
         assert "not of the form whsec_" in complaint
         assert "%%%" not in complaint
+
+
+@pytest.mark.parametrize("delay", ["nan", "inf", "-inf", "-1", "1e400", "1e9", "soon"])
+def test_a_delay_that_is_none_is_one_clear_line(delay: str) -> None:
+    done = run_command(("listen", "--port", "0", "--delay", delay), {})
+    assert (done.code, done.out) == (2, "")
+    assert "Invalid value for '--delay'" in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("delay", [nan, inf, -1.0])
+def test_a_receiver_refuses_a_delay_that_never_ends(
+    surehook_receiver: Receiver, delay: float
+) -> None:
+    with pytest.raises(ValueError, match="finite number of seconds"):
+        surehook_receiver.answer(200, delay=delay)
 
 
 def test_what_the_application_answered_is_told_and_passed_on(tmp_path: Path) -> None:

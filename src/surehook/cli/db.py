@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 import click
 
 from surehook.cli import InOrder, Invocation
-from surehook.cli.output import safe, say_which, waiting
+from surehook.cli.output import say_which, shown, waiting
 from surehook.errors import AnswerIsNo, EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def status(server: EmbeddedServer, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        click.echo("\n".join(f"{name}: {safe(str(value))}" for name, value in facts.items()))
+        click.echo("\n".join(f"{name}: {shown(value)}" for name, value in facts.items()))
     if not running:
         sys.exit(AnswerIsNo.exit_code)
 

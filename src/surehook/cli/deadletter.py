@@ -25,7 +25,6 @@ from surehook.cli.delivery import explain
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
-    counted,
     done,
     facts,
     heading,
@@ -40,6 +39,7 @@ from surehook.cli.output import (
 )
 from surehook.delivery.outcome import ErrorCode
 from surehook.errors import AnswerIsNo, UsageError
+from surehook.wording import counted
 
 if TYPE_CHECKING:
     from surehook.client.blocking import Client

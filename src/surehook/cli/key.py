@@ -73,7 +73,15 @@ def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None
         return
     columns = ("id", "name", "scopes", "tenant", "created", "last used", "revoked")
     rows = [
-        (one.id, one.name, one.scopes, one.tenant, one.created_at, one.last_used_at, one.revoked_at)
+        (
+            one.id,
+            one.name,
+            one.scopes,
+            _tenant(one),
+            one.created_at,
+            one.last_used_at,
+            one.revoked_at,
+        )
         for one in found
     ]
     table(columns, rows, "There is no key yet; `surehook key create` makes one.")
@@ -92,8 +100,12 @@ def revoke(invocation: Invocation, key_id: int, as_json: bool) -> None:
 
 
 def _facts(made: ApiKey) -> list[tuple[str, object]]:
-    tenant = "all" if made.tenant is None else made.tenant
-    return [("name", made.name), ("scopes", made.scopes), ("tenant", tenant)]
+    return [("name", made.name), ("scopes", made.scopes), ("tenant", _tenant(made))]
+
+
+def _tenant(one: ApiKey) -> str:
+    """Not empty: elsewhere that means "without a tenant"."""
+    return "all" if one.tenant is None else one.tenant
 
 
 def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> T:

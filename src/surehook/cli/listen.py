@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from surehook.cli.arguments import Finite
 from surehook.errors import Unreachable, UsageError
+from surehook.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 PAYLOAD_LINES_MAX = 24
 PAYLOAD_WIDTH_MAX = 400
 ONE_LINE_MAX = 80
+DELAY_SECONDS_MAX = 86400
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,9 @@ class Answers:
     "--fail", default=0, type=click.IntRange(0), metavar="N", help="… to the first N only (500)."
 )
 @click.option("--hang", is_flag=True, help="Do not answer at all.")
-@click.option("--delay", default=0.0, type=click.FloatRange(0), help="Seconds before an answer.")
+@click.option(
+    "--delay", default=0.0, type=Finite(0, DELAY_SECONDS_MAX), help="Seconds before an answer."
+)
 @click.option(
     "--forward-to",
     metavar="URL",
@@ -329,12 +334,12 @@ class Screen:
 
     def end(self) -> None:
         plurals = (("delivery", "deliveries"), ("challenge", "challenges"))
-        counted = [
-            f"{self._seen[one]} {one if self._seen[one] == 1 else many}"
+        seen = [
+            counted(self._seen[one], one, many)
             for one, many in (*plurals, ("not genuine", "not genuine"))
             if self._seen[one]
         ]
-        self._console.print(_text((f"\nreceived: {', '.join(counted) or 'nothing'}", "dim")))
+        self._console.print(_text((f"\nreceived: {', '.join(seen) or 'nothing'}", "dim")))
 
 
 def _forwarded(found: Forwarded | None) -> dict[str, Any]:

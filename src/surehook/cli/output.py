@@ -194,11 +194,6 @@ def wrapped(text: str, indent: int, stream: TextIO | None = None) -> str:
     return ("\n" + " " * indent).join(lines)
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """1 dead letter, 2 dead letters."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
 def heading(text: str) -> None:
     click.echo()
     click.secho(text, bold=True)

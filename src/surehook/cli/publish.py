@@ -109,7 +109,10 @@ def _note_if_nobody_wants_it(client: Client, event_id: int) -> None:
     if others:
         shown = [f"tenant {name}" if name else "no tenant" for name in sorted(others)[:SHOWN]]
         more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-        note(f"Subscriptions to it exist under {', '.join(shown)}{more}: publish with --tenant.")
+        how = "with --tenant" if any(others) else "without --tenant"
+        if "" in others and any(others):
+            how += ", or without it"
+        note(f"Subscriptions to it exist under {', '.join(shown)}{more}: publish {how}.")
 
 
 def _source(

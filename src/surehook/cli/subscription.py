@@ -28,7 +28,6 @@ from surehook.cli.delivery import advice_on
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
-    counted,
     done,
     facts,
     heading,
@@ -39,6 +38,7 @@ from surehook.cli.output import (
     write_json,
 )
 from surehook.errors import AnswerIsNo, UsageError
+from surehook.wording import counted
 
 if TYPE_CHECKING:
     from surehook.client.results import Subscription, TestResult, Verification
@@ -119,7 +119,30 @@ def create(
     if made.secret:
         note("Keep the secret now: it is not shown again.")
     if not made.verified:
-        note(f"Nothing is delivered before `surehook subscription verify {made.id}`.")
+        _note_unverified(made)
+
+
+def _note_unverified(found: Subscription) -> None:
+    """What has to be done; nothing where the verifier is at work without being asked to."""
+    if _under_way(found):
+        note(
+            "It is being verified, because the configuration trusts its origin "
+            "(verification.trusted) or someone asked for it; nothing is delivered before. "
+            f"`surehook subscription show {found.id}` shows the result."
+        )
+    else:
+        note(f"Nothing is delivered before `surehook subscription verify {found.id}`.")
+
+
+def _under_way(found: Subscription) -> bool:
+    """Whether the verifier has the newest URL before it."""
+    newest = found.verification
+    return (
+        newest is not None
+        and newest.callback_url == (found.pending_callback_url or found.callback_url)
+        and newest.verified_at is None
+        and newest.last_result in (None, "sending")
+    )
 
 
 def _fields(options: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +253,10 @@ def update(
         done(f"subscription {changed.id} changed")
     _show(changed, as_json)
     if changed.pending_callback_url and not as_json:
-        note(f"The new URL is used after `surehook subscription verify {changed.id}`.")
+        if _under_way(changed):
+            note("The new URL is being verified; the old one is used until then.")
+        else:
+            note(f"The new URL is used after `surehook subscription verify {changed.id}`.")
 
 
 def _switch(api: Api, subscription_id: int, active: bool, as_json: bool) -> None:
@@ -247,7 +273,7 @@ def _switch(api: Api, subscription_id: int, active: bool, as_json: bool) -> None
             "What waited to be delivered or retried becomes dead letters."
         )
     elif not changed.verified:
-        note(f"Nothing is delivered before `surehook subscription verify {changed.id}`.")
+        _note_unverified(changed)
     else:
         note(
             "It gets what is published from now on; what was published while it was disabled is "
@@ -345,7 +371,7 @@ def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json:
     elif sent.verified_at is not None:
         done(f"subscription {subscription_id} is verified")
     elif wait is None:
-        done(f"a challenge is on its way to {safe(sent.callback_url)}")
+        done(f"the verification of {safe(sent.callback_url)} has begun")
         note(f"`surehook subscription show {subscription_id}` shows the result.")
     else:
         facts(_verification_facts(sent))

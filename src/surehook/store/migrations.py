@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from surehook import __version__
 from surehook.errors import AnswerIsNo
+from surehook.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,12 @@ class State:
     @property
     def buckets(self) -> int | None:
         return int(self.settings["buckets"]) if "buckets" in self.settings else None
+
+    @property
+    def summary(self) -> str:
+        """For people, once nothing is refused."""
+        buckets = counted(self.buckets or 1, "bucket")
+        return f"up to date, {buckets}, installation {self.installation}"
 
     def refuse_if_too_new(self) -> None:
         """A running program survives a rolling upgrade until a migration says it is too old."""

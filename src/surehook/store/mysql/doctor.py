@@ -198,11 +198,7 @@ async def _schema(connection: Connection) -> Finding:
         state.refuse_if_too_old()
     except AnswerIsNo as error:
         return Finding("schema", Level.WRONG, error.message, error.advice)
-    return Finding(
-        "schema",
-        Level.GOOD,
-        f"up to date, {state.buckets or 1} bucket(s), installation {state.installation}",
-    )
+    return Finding("schema", Level.GOOD, state.summary)
 
 
 async def _tables(connection: Connection) -> Finding:
