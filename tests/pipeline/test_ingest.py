@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from support.servers import Server
 from support.waiting import until
 from surehook.errors import DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
+from surehook.pipeline.heldkeys import KeyHeld
 from surehook.pipeline.hints import Channel, Hints
-from surehook.pipeline.ingest import Ingest, KeyHeld, KeyTaken
+from surehook.pipeline.ingest import Ingest, KeyTaken
 from surehook.records import NewEvent, StoredEvent
 from surehook.store import store_of
 from surehook.store.database import LockHeld
@@ -30,14 +32,16 @@ class CountingStore:
     def __init__(self, store: IngestStore) -> None:
         self._store: Any = store
         self.inserts: list[int] = []
+        self.keys: list[list[str]] = []
 
     async def insert(self, events: Any, buckets: Any) -> Any:
         self.inserts.append(len(events))
         return await self._store.insert(events, buckets)
 
-    async def insert_keyed(self, events: Any, buckets: Any) -> Any:
+    async def insert_keyed(self, events: Any, *more: Any) -> Any:
         self.inserts.append(len(events))
-        return await self._store.insert_keyed(events, buckets)
+        self.keys.append([event.external_id for event in events])
+        return await self._store.insert_keyed(events, *more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -57,6 +61,25 @@ def ingest(store: Any, buckets: int) -> Ingest:
 async def disarmed() -> AsyncIterator[None]:
     yield
     crashpoints.disarm()
+
+
+@asynccontextmanager
+async def holding(ingest: Ingest, url: str, *keys: str) -> AsyncIterator[None]:
+    """While a transaction has written these keys; in the end it is undone."""
+    async with servers.connected(url) as holder:
+        transaction = holder.transaction()
+        await transaction.start()
+        for key in keys:
+            await holder.execute(
+                "INSERT INTO events (event_type, payload, external_id, bucket) "
+                "VALUES ('order.paid', '{}', $1, $2)",
+                key,
+                ingest._bucket_of(an_order(0, key)),
+            )
+        try:
+            yield
+        finally:
+            await transaction.rollback()
 
 
 def an_order(number: int, external_id: str | None = None, tenant: str = "") -> NewEvent:
@@ -164,14 +187,7 @@ async def test_tenants_have_keys_of_their_own(ingest: Ingest) -> None:
 async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
     database_url: str, ingest: Ingest, buckets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with servers.connected(database_url) as holder:
-        transaction = holder.transaction()
-        await transaction.start()
-        await holder.execute(
-            "INSERT INTO events (event_type, payload, external_id, bucket) "
-            "VALUES ('order.paid', '{}', 'held', $1)",
-            ingest._bucket_of(an_order(0, "held")),
-        )
+    async with holding(ingest, database_url, "held"):
         # However long the held key is waited for, it is longer than the plain events need.
         plain_done, insert_keyed = asyncio.Event(), ingest._store.insert_keyed
 
@@ -190,26 +206,102 @@ async def test_a_key_held_by_an_open_transaction_delays_nobody_else(
         answers = await asyncio.gather(*keyed)
         with pytest.raises(KeyHeld, match="transaction that is still open"):
             await held
-        await transaction.rollback()
     assert len({a.id for a in (*plain, *answers)}) == 100
     assert not (await ingest.publish(an_order(0, "held"))).duplicate
+
+
+@pytest.mark.parametrize("number", [1, 9])
+async def test_who_waits_for_held_keys_holds_up_no_other_key(
+    database_url: str, ingest: Ingest, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the events without one: nine waits are more than there are connections."""
+    monkeypatch.setattr("surehook.pipeline.heldkeys.HELD_SECONDS_MAX", 100.0)
+    keys = [f"held-{n}" for n in range(number)]
+    async with holding(ingest, database_url, *keys):
+        waiting = [asyncio.ensure_future(ingest.publish(an_order(0, key))) for key in keys]
+        for round in range(3):  # in their batch, and while they wait
+            free = [an_order(n, f"free-{round}-{n}") for n in range(20)]
+            answers = await ingest.publish_all([*free, *(an_order(n) for n in range(20))])
+            assert all(isinstance(answer, StoredEvent) for answer in answers)
+            assert not any(one.done() for one in waiting)
+    assert not any(answer.duplicate for answer in await asyncio.gather(*waiting))
+
+
+async def test_one_held_key_among_many_is_found_with_few_statements(
+    database_url: str, store: Any, ingest: Ingest
+) -> None:
+    events = [an_order(n, f"key-{n}") for n in range(500)]
+    async with holding(ingest, database_url, "key-123"):
+        answers = await ingest.publish_all(events)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, KeyHeld)] == [123]
+    assert len([keys for keys in store.keys if keys != ["key-123"]]) <= 20
+
+
+async def test_an_event_that_comes_again_while_its_key_is_held_joins_no_batch(
+    database_url: str, store: Any, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehook.pipeline.heldkeys.REMEMBERED_SECONDS", 1000.0)
+    async with holding(ingest, database_url, "held"):
+        with pytest.raises(KeyHeld):
+            await ingest.publish(an_order(0, "held"))
+        store.keys.clear()
+        free = [an_order(n, f"free-{n}") for n in range(5)]
+        answers = await ingest.publish_all([*free, an_order(0, "held"), an_order(0, "held")])
+        assert [isinstance(answer, KeyHeld) for answer in answers] == [False] * 5 + [True] * 2
+        assert [keys for keys in store.keys if keys != ["held"]] == [[e.external_id for e in free]]
+    answers = await ingest.publish_all([an_order(0, "held"), an_order(1, "held")])
+    assert isinstance(answers[0], StoredEvent) and not answers[0].duplicate
+    assert isinstance(answers[1], KeyTaken)
+
+
+async def test_so_many_held_keys_are_waited_for_and_no_more(
+    database_url: str, owner: Any, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehook.pipeline.heldkeys.KEYS_MAX", 3)
+    keys = [f"key-{n}" for n in range(20)]
+    async with holding(ingest, database_url, *keys[:10]):
+        answers = await ingest.publish_all([an_order(0, key) for key in keys])
+        assert [isinstance(a, KeyHeld) for a in answers] == [True] * 10 + [False] * 10
+    answers = await ingest.publish_all([an_order(0, key) for key in keys])
+    assert all(isinstance(answer, StoredEvent) for answer in answers)
+    assert await owner.fetchval("SELECT count(*) FROM events") == 20
+
+
+async def test_an_event_whose_caller_left_while_its_key_was_held_is_not_stored(
+    database_url: str, owner: Any, store: Any, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehook.pipeline.heldkeys.HELD_SECONDS_MAX", 100.0)
+    async with holding(ingest, database_url, "held"):
+        leaving = ingest.submit(an_order(1, "held"))
+        staying = ingest.submit(an_order(2, "held"))
+        await until(lambda: len(store.inserts) > 2)
+        leaving.give_up()
+        with pytest.raises(KeyHeld):
+            await leaving.stored
+        tried = len(store.inserts)
+        await until(lambda: len(store.inserts) > tried)  # a try that was under way has ended
+    assert not (await staying.stored).duplicate
+    assert await owner.fetchval("SELECT payload FROM events") == an_order(2).payload
+
+
+@pytest.mark.only_on("postgres", reason="elsewhere no statement has a patience of its own")
+async def test_the_patience_of_one_statement_is_not_that_of_the_next(open_store: OpenStore) -> None:
+    database: Any = await open_store("ingest")
+    await IngestStore(database).insert_keyed([an_order(1, "key")], [0], 0.005)
+
+    async def patience(session: Any) -> Any:
+        return await session.connection.fetchval("SHOW lock_timeout")
+
+    assert await database.run(patience) == "1s"
 
 
 async def test_in_a_batch_a_held_key_fails_its_own_event_only(
     database_url: str, owner: Any, ingest: Ingest, buckets: int
 ) -> None:
-    async with servers.connected(database_url) as holder:
-        transaction = holder.transaction()
-        await transaction.start()
-        await holder.execute(
-            "INSERT INTO events (event_type, payload, external_id, bucket) "
-            "VALUES ('order.paid', '{}', 'held', $1)",
-            ingest._bucket_of(an_order(0, "held")),
-        )
+    async with holding(ingest, database_url, "held"):
         keys = ["free-1", "held", None, "free-2"]
         events = [an_order(number, key) for number, key in enumerate(keys)]
         answers = await ingest.publish_all(events)
-        await transaction.rollback()
     assert [isinstance(answer, KeyHeld) for answer in answers] == [False, True, False, False]
     assert await owner.fetchval("SELECT count(*) FROM events") == 3
 

@@ -229,7 +229,8 @@ class Arguments:
             },
             ("deadletters", "write_dead_letters"): {"saga_ids": _array(dead)},
             ("ingest", "insert_keyed_events"): {
-                "external_ids": _array(f"new-{n}" for n in range(BATCH))
+                "external_ids": _array(f"new-{n}" for n in range(BATCH)),
+                "patience": "50",
             },
             ("ingest", "find_keyed_events"): {"external_ids": _array(f"key-{n}" for n in batch)},
             ("orchestrator", "rotate_subscriptions"): {"count": "200"},

@@ -41,7 +41,8 @@ from surehook.api.shapes import (
     rfc3339,
 )
 from surehook.api.wire import Head, Receive, Send, answer, as_problem, refuse
-from surehook.pipeline.ingest import KeyHeld, KeyTaken, Ticket
+from surehook.pipeline.heldkeys import KeyHeld
+from surehook.pipeline.ingest import KeyTaken, Ticket
 from surehook.pipeline.keys import Scope
 from surehook.records import NewEvent, StoredEvent
 from surehook.store.observer import Found

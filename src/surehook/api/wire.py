@@ -27,7 +27,8 @@ from surehook.api.problems import (
     unavailable,
 )
 from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Stale, Unreachable
-from surehook.pipeline.ingest import Busy, EventRefused, KeyHeld, KeyTaken
+from surehook.pipeline.heldkeys import Busy, KeyHeld
+from surehook.pipeline.ingest import EventRefused, KeyTaken
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -6,19 +6,21 @@ Writes  INSERT events
 Never   updates an event, makes a saga, looks inside a payload
 
 Requests that wait at the same moment share one INSERT and one commit. Events with a key go in an
-INSERT of their own; if someone's open transaction holds one of the keys, each is tried alone, so
-that one key holds up nobody else.
+INSERT of their own. If someone's open transaction holds one of the keys, that one is found by
+halves and waited for elsewhere (heldkeys.py), so that it holds up nobody else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import count
 
 from surehook import observe, rules
-from surehook.errors import AnswerIsNo, DatabaseUnreachable, UsageError
+from surehook.errors import AnswerIsNo, UsageError
 from surehook.observe import crashpoints
+from surehook.pipeline.heldkeys import Busy, HeldKeys, KeyHeld, Waiting, tell
 from surehook.pipeline.hints import Channel, Hints
 from surehook.records import NewEvent, StoredEvent, correlation_id
 from surehook.store.database import LockHeld, Refused
@@ -32,6 +34,10 @@ BATCH_CHARACTERS = 8 * 2**20
 # What waits for a commit; beyond this, refuse instead of growing.
 WAITING_MAX = 10_000
 WAITING_CHARACTERS = 64 * 2**20
+# Seconds that a batch waits for keys which others are writing just now: another process's commit is
+# waited for, an open transaction is not. Then its parts, while the key that is held is looked for.
+BATCH_PATIENCE = 0.05
+SEARCH_PATIENCE = 0.005
 
 
 class KeyTaken(AnswerIsNo):
@@ -40,23 +46,6 @@ class KeyTaken(AnswerIsNo):
 
 class EventRefused(UsageError):
     """The event is no valid one: its payload is not JSON, or a text is too long."""
-
-
-class Busy(DatabaseUnreachable):
-    """Too much is waiting: try again in a moment."""
-
-
-class KeyHeld(Busy):
-    """An open transaction has written an event with this external_id: its end decides."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The external_id is being written by a transaction that is still open.",
-            "Try again when it has ended.",
-        )
-
-
-Waiting = tuple[NewEvent, "asyncio.Future[StoredEvent]"]
 
 
 class Ingest:
@@ -69,8 +58,7 @@ class Ingest:
         self._next = count()
         self._queues: dict[bool, _Queue] = {False: _Queue(), True: _Queue()}
         self._writers = {False: 0, True: 0}  # at work
-        # Written alone because some key is held: who still waits there waits for that key.
-        self._alone: set[asyncio.Future[StoredEvent]] = set()
+        self._held = HeldKeys(self._write_held)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def publish(self, event: NewEvent) -> StoredEvent:
@@ -101,7 +89,7 @@ class Ingest:
             task = loop.create_task(self._write(keyed))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return Ticket(stored, queue, place, self._alone)
+        return Ticket(stored, queue, place, self._held.futures)
 
     def _another_writer(self, keyed: bool) -> bool:
         """One always; a second one only for a batch that is worth a commit of its own. Events
@@ -151,9 +139,7 @@ class Ingest:
             else:
                 await self._write_plain(batch)
         except BaseException as error:
-            for _, stored in batch:
-                if not stored.done():
-                    stored.set_exception(error)
+            tell(batch, error)
             if not isinstance(error, Exception):
                 raise
 
@@ -169,7 +155,7 @@ class Ingest:
             # Halves: the wrong one ends alone, the others are stored.
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):
-                await self._write_apart(self._write_plain, half)
+                await self._write_apart(partial(self._write_plain, half), half)
             return
         await crashpoints.here("ingest.after_insert")
         for (_, stored), (event_id, created_at) in zip(batch, rows, strict=True):
@@ -177,28 +163,49 @@ class Ingest:
         self._tell(buckets)
 
     async def _write_keyed(self, batch: list[Waiting]) -> None:
-        first: dict[Key, list[Waiting]] = {}
+        groups: dict[Key, list[Waiting]] = {}
         for item in batch:
-            first.setdefault(_key(item[0]), []).append(item)
-        leaders = [group[0] for group in first.values()]
-        events = [event for event, _ in leaders]
-        buckets = [self._bucket_of(event) for event in events]
+            groups.setdefault(_key(item[0]), []).append(item)
+        for key in [key for key in groups if key in self._held]:
+            self._held.add(key, groups.pop(key))
+        if groups:
+            await self._write_groups(list(groups.values()), BATCH_PATIENCE)
+
+    async def _write_groups(
+        self, groups: list[list[Waiting]], patience: float = SEARCH_PATIENCE
+    ) -> None:
+        """The events of some keys; a held key or a wrong event is found and ends alone."""
         try:
-            await crashpoints.here("ingest.before_insert")
-            created = await self._store.insert_keyed(events, buckets)
-            await crashpoints.here("ingest.after_insert")
-        except (LockHeld, Refused) as error:
-            if len(first) > 1:
-                await self._write_alone(list(first.values()), isinstance(error, LockHeld))
-                return
-            if isinstance(error, Refused):
-                raise EventRefused(f"The event was refused: {error}.") from None
-            raise KeyHeld from None
-        repeated = [e for e in events if len(first[_key(e)]) > 1 or _key(e) not in created]
+            await self._insert_groups(groups, patience)
+        except (LockHeld, EventRefused) as error:
+            if len(groups) > 1:
+                middle = len(groups) // 2
+                for half in (groups[:middle], groups[middle:]):
+                    items = [item for group in half for item in group]
+                    await self._write_apart(partial(self._write_groups, half), items)
+            elif isinstance(error, LockHeld):
+                self._held.add(_key(groups[0][0][0]), groups[0])
+            else:
+                raise
+
+    async def _insert_groups(self, groups: list[list[Waiting]], patience: float) -> None:
+        """Each of the groups has one key. May raise LockHeld or EventRefused: nothing is stored."""
+        events = [group[0][0] for group in groups]
+        buckets = [self._bucket_of(event) for event in events]
+        await crashpoints.here("ingest.before_insert")
+        try:
+            created = await self._store.insert_keyed(events, buckets, patience)
+        except Refused as refused:
+            raise EventRefused(f"The event was refused: {refused}.") from None
+        await crashpoints.here("ingest.after_insert")
+        repeated = [
+            group[0][0] for group in groups if len(group) > 1 or _key(group[0][0]) not in created
+        ]
         found = {}
         if repeated:
             found = await self._store.find_keyed(repeated, [self._bucket_of(e) for e in repeated])
-        for key, group in first.items():
+        for group in groups:
+            key = _key(group[0][0])
             for number, (event, stored) in enumerate(group):
                 if number == 0 and key in created:
                     _answer(stored, StoredEvent(*created[key], False))
@@ -206,25 +213,15 @@ class Ingest:
                     _answer_repeated(event, stored, found[key])
         self._tell(buckets)
 
-    async def _write_alone(self, groups: list[list[Waiting]], held: bool) -> None:
-        """Each key alone: the held one waits for itself only, a wrong one fails alone."""
-        futures = {stored for group in groups for _, stored in group} if held else set()
-        self._alone |= futures
-        try:
-            await asyncio.gather(*(self._write_apart(self._write_keyed, group) for group in groups))
-        finally:
-            self._alone -= futures
+    async def _write_held(self, group: list[Waiting]) -> None:
+        await self._insert_groups([group], SEARCH_PATIENCE)
 
-    async def _write_apart(
-        self, write: Callable[[list[Waiting]], Awaitable[None]], group: list[Waiting]
-    ) -> None:
+    async def _write_apart(self, write: Callable[[], Awaitable[None]], part: list[Waiting]) -> None:
         """Write a part of a batch; what goes wrong is told to that part only."""
         try:
-            await write(group)
+            await write()
         except Exception as error:
-            for _, stored in group:
-                if not stored.done():
-                    stored.set_exception(error)
+            tell(part, error)
 
     def _bucket_of(self, event: NewEvent) -> int:
         """A fixed hash of the key, so that repetitions meet."""
@@ -239,25 +236,25 @@ class Ingest:
 class Ticket:
     """A place in the queue and, in the end, the answer."""
 
-    __slots__ = ("_alone", "_place", "_queue", "stored")
+    __slots__ = ("_held", "_place", "_queue", "stored")
 
     def __init__(
         self,
         stored: asyncio.Future[StoredEvent],
         queue: _Queue,
         place: int,
-        alone: set[asyncio.Future[StoredEvent]],
+        held: set[asyncio.Future[StoredEvent]],
     ) -> None:
         self.stored = stored
         self._queue = queue
         self._place = place
-        self._alone = alone
+        self._held = held
 
     def give_up(self) -> None:
         """Nobody waits for it any more: if it is still in the queue, it is not stored."""
         self._queue.remove(self._place)
         if not self.stored.done():
-            held = self.stored in self._alone
+            held = self.stored in self._held  # it waits for its key
             error = KeyHeld() if held else Busy("The database did not answer in time.")
             self.stored.set_exception(error)
 

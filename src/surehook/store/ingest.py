@@ -29,11 +29,11 @@ class IngestStore:
         return [(row[0], row[1]) for row in rows]
 
     async def insert_keyed(
-        self, events: Sequence[NewEvent], buckets: Sequence[int]
+        self, events: Sequence[NewEvent], buckets: Sequence[int], patience: float
     ) -> dict[Key, tuple[EventId, datetime]]:
         """Store events with a key; only those whose key was new come back.
 
-        May raise LockHeld or Refused.
+        May raise Refused, or LockHeld if a key is not free after so many seconds.
         """
         rows = await self._database.all(
             "insert_keyed_events",
@@ -42,6 +42,7 @@ class IngestStore:
             tenants=[event.tenant for event in events],
             external_ids=[event.external_id for event in events],
             buckets=buckets,
+            patience=f"{patience * 1000:.0f}",
         )
         return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 

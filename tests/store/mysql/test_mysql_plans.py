@@ -170,7 +170,7 @@ async def work(open_store: OpenStore, bucket: int) -> None:
     ingest = store_of(IngestStore, await open_store("ingest"))
     keyed = [NewEvent("other", "{}", external_id=f"new-{n}") for n in range(BATCH)]
     await ingest.insert([NewEvent("other", "{}")] * BATCH, [bucket] * BATCH)
-    await ingest.insert_keyed(keyed, [bucket] * BATCH)
+    await ingest.insert_keyed(keyed, [bucket] * BATCH, 0.05)
     await ingest.find_keyed(keyed, [bucket] * BATCH)
 
     router = store_of(RouterStore, await open_store("router"))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from surehook.records import EventId, NewEvent
-from surehook.store.database import LockHeld
 from surehook.store.ingest import IngestStore, Key
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows
 
-HELD_SECONDS_MAX = 1.0
-ASK_AGAIN_SECONDS = 0.02
 # Of the payloads in one statement: a character is four bytes there at most, a packet 16 MiB.
 STATEMENT_CHARACTERS = 3 * 2**20
 
@@ -31,11 +26,11 @@ class MysqlIngestStore(IngestStore):
         return await self._database.in_transaction(work)
 
     async def insert_keyed(
-        self, events: Sequence[NewEvent], buckets: Sequence[int]
+        self, events: Sequence[NewEvent], buckets: Sequence[int], patience: float
     ) -> dict[Key, tuple[EventId, datetime]]:
         """Those whose key is free, sorted by it, so that two of these never wait in a circle. A key
-        that is taken meanwhile refuses all of them: looked at again, and done again. Among others
-        nobody waits for a key that someone holds; alone it is asked for again for a second."""
+        that is taken meanwhile refuses all of them: looked at again, and done again. Nobody waits
+        for a key that someone holds, however much patience there is."""
         given = sorted(
             zip(events, buckets, strict=True), key=lambda one: (one[0].tenant, one[0].external_id)
         )
@@ -50,14 +45,7 @@ class MysqlIngestStore(IngestStore):
             answers = await _insert(session, new)
             return {_key(one[0]): answer for one, answer in zip(new, answers, strict=True)}
 
-        end = time.monotonic() + (HELD_SECONDS_MAX if len(events) == 1 else 0)
-        while True:
-            try:
-                return await self._database.in_transaction(work)
-            except LockHeld:
-                if time.monotonic() >= end:
-                    raise
-            await asyncio.sleep(ASK_AGAIN_SECONDS)
+        return await self._database.in_transaction(work)
 
     async def find_keyed(
         self, events: Sequence[NewEvent], buckets: Sequence[int]

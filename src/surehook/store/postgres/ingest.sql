@@ -9,11 +9,13 @@ FROM unnest(:event_types::varchar[], :payloads::json[], :tenants::varchar[], :bu
 RETURNING id, created_at;
 
 -- name: insert_keyed_events :many
--- Sorted by key, so that two of these never wait for each other in a circle. A key that is there
--- already gives no row.
+-- Sorted by key, so that two of these never wait for each other in a circle; and so all rows are
+-- known, and the patience with it, before the first is written. A key that is there already gives
+-- no row.
+WITH limits AS MATERIALIZED (SELECT set_config('lock_timeout', :patience, true))
 INSERT INTO events (event_type, payload, tenant, external_id, bucket)
 SELECT event_type, payload, tenant, external_id, bucket
-FROM unnest(:event_types::varchar[], :payloads::json[], :tenants::varchar[],
+FROM limits, unnest(:event_types::varchar[], :payloads::json[], :tenants::varchar[],
             :external_ids::varchar[], :buckets::smallint[])
     AS given (event_type, payload, tenant, external_id, bucket)
 ORDER BY tenant, external_id
