@@ -17,7 +17,7 @@ from support.servers import Server
 from support.waiting import until
 from surehook.errors import DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
-from surehook.pipeline.heldkeys import KeyHeld
+from surehook.pipeline.heldkeys import Busy, KeyHeld
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.ingest import Ingest, KeyTaken
 from surehook.records import NewEvent, StoredEvent
@@ -379,6 +379,16 @@ async def test_a_database_that_is_gone_gives_an_error_and_no_acknowledgement(
         assert all(isinstance(answer, DatabaseUnreachable) for answer in answers), answers
         assert await owner.fetchval("SELECT count(*) FROM events") == 1
     assert (await ingest.publish(an_order(1))).id  # and it goes on
+
+
+@pytest.mark.only_on("postgres", reason="MySQL waits for a table as long as a statement may take")
+async def test_a_table_that_is_locked_for_long_is_no_fault_of_ours(
+    owner: Any, ingest: Ingest
+) -> None:
+    async with dialects.nobody_writes_events(owner):
+        with pytest.raises(Busy, match="is locked"):
+            await ingest.publish(an_order(1))
+    assert (await ingest.publish(an_order(1))).id
 
 
 async def test_the_connection_cut_during_the_insert_acknowledges_nothing(

@@ -149,6 +149,8 @@ class Ingest:
         await crashpoints.here("ingest.before_insert")
         try:
             rows = await self._store.insert(events, buckets)
+        except LockHeld:  # no key: somebody has locked the table itself
+            raise Busy("The table of events is locked.", "Try again in a moment.") from None
         except Refused as refused:
             if len(batch) == 1:
                 raise EventRefused(f"The event was refused: {refused}.") from None
