@@ -122,7 +122,8 @@ def postgres_guard() -> str:
     )
     return f"""-- {NOTE.format(source="states.py")}
 
-CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION surehook_refuse_move() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING
         ERRCODE = 'SH001',
@@ -132,7 +133,8 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION surehook_refuse_change() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING
         ERRCODE = 'SH002',
@@ -179,7 +181,8 @@ $$;
 # A payload is JSON by its type; here it is held to what every border refuses, whoever inserts it.
 # What comes through the API has been looked at. Nearly every payload is done with by counting.
 _POSTGRES_PAYLOADS = r"""
-CREATE OR REPLACE FUNCTION surehook_refuse_payload() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION surehook_refuse_payload() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     given text := NEW.payload;
     why text;
