@@ -8,7 +8,7 @@ import pytest
 
 from support import Configure, dialects
 from support.connections import engine_connection
-from support.rows import an_event
+from support.rows import a_subscription, an_event
 from support.servers import Server, connected, private_server
 from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
@@ -86,6 +86,42 @@ MYSQL = {
         "lacks EXECUTE surehook_bucket",
     ),
     "a converted table": ("ALTER TABLE api_keys ENGINE = MyISAM", "api_keys (MyISAM"),
+    "a table in another collation": (
+        "ALTER TABLE api_keys CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        "api_keys (InnoDB, utf8mb4_general_ci",
+    ),
+}
+# On the table whose checks have no name of ours; MySQL counts them, MariaDB keeps them by column.
+CHECKS = {
+    "postgres": {
+        "changed": "ALTER TABLE subscriptions DROP CONSTRAINT subscriptions_max_attempts_check, "
+        "ADD CONSTRAINT subscriptions_max_attempts_check CHECK (max_attempts >= 5)",
+        "gone": "ALTER TABLE subscriptions DROP CONSTRAINT subscriptions_max_attempts_check",
+    },
+    "mariadb": {
+        "changed": "ALTER TABLE subscriptions MODIFY max_attempts INT CHECK (max_attempts >= 5)",
+        "gone": "ALTER TABLE subscriptions MODIFY max_attempts INT",
+    },
+    "mysql": {
+        "changed": "ALTER TABLE subscriptions DROP CHECK subscriptions_chk_3, "
+        "ADD CHECK (max_attempts >= 5)",
+        "gone": "ALTER TABLE subscriptions DROP CHECK subscriptions_chk_3",
+    },
+}
+# A changed type may have cost values already: it is named, and left to whoever changed it.
+COLUMNS = {
+    "postgres": {
+        "version on subscriptions": "ALTER TABLE subscriptions ALTER version TYPE integer",
+        "description on subscriptions": "ALTER TABLE subscriptions ALTER description SET NOT NULL",
+    },
+    "mysql": {
+        "read_until_id on router_cursor": "ALTER TABLE router_cursor "
+        "MODIFY read_until_id INT NOT NULL DEFAULT 0",
+        "description on subscriptions": "ALTER TABLE subscriptions MODIFY description LONGTEXT "
+        "NOT NULL",
+        "external_id on events": "ALTER TABLE events MODIFY external_id VARCHAR(255) "
+        "COLLATE utf8mb4_general_ci",
+    },
 }
 
 
@@ -152,6 +188,38 @@ async def test_on_mysql_every_kind_of_damage_is_found_and_repaired(
     what: str, owner: Any, configure: Configure, place: Place
 ) -> None:
     await found_and_repaired(owner, configure, place, *MYSQL[what])
+
+
+@pytest.mark.parametrize("how", ["changed", "gone"])
+async def test_a_check_is_found_and_repaired_whatever_the_server_calls_it(
+    how: str, server: Server, owner: Any, configure: Configure, place: Place
+) -> None:
+    family = server.kind if server.engine == "mysql" else "postgres"
+    await found_and_repaired(owner, configure, place, CHECKS[family][how], "max_attempts")
+    await a_subscription(owner, max_attempts=1)
+    with pytest.raises(dialects.Error):
+        await owner.execute("UPDATE subscriptions SET max_attempts = 0")
+
+
+async def test_two_checks_in_the_place_of_one_become_that_one(
+    owner: Any, configure: Configure, place: Place, on_mysql: bool
+) -> None:
+    if on_mysql:
+        statement = (
+            "ALTER TABLE subscription_eligibility ADD CHECK (eligible_from > eligible_until)"
+        )
+        await found_and_repaired(owner, configure, place, statement, "eligible_from")
+
+
+async def test_a_changed_column_is_named_and_left_alone(
+    server: Server, owner: Any, configure: Configure, place: Place
+) -> None:
+    for named, statement in COLUMNS[server.engine].items():
+        await damage(owner, statement)
+        said = await complaints(configure, place)
+        assert any(f"column {named} was changed" in one for one in said), said
+        with pytest.raises(AnswerIsNo, match=f"column {named} was changed"):
+            await migrate(place)
 
 
 async def faults(place: Place) -> list[str]:

@@ -198,8 +198,11 @@ async def _repair(connection: Connection, buckets: int, report: Report) -> None:
     wrong = await shape.compare(connection, made)
     shape.refuse_if_lost(wrong)
     for fault in wrong:
+        if fault.part.kind == "column":
+            continue  # its table is converted, and it with it
         try:
-            await _run_all(connection, [shape.repair(fault, made)], report)
+            statements = await shape.repair(connection, fault, made)
+            await _run_all(connection, [statements], report)
         except MySQLError as error:
             if failures.number(error) not in _FORBIDDEN_ROWS:
                 raise
@@ -208,6 +211,8 @@ async def _repair(connection: Connection, buckets: int, report: Report) -> None:
                 "Correct the rows that it forbids, then run `surehook migrate` again.",
             ) from None
         report(f"repaired: {fault}")
+    if any(fault.part.kind == "column" for fault in wrong):
+        shape.refuse_if_lost(await shape.compare(connection, made))
 
 
 def _rendered(text: str, buckets: int, server: Server) -> list[Together]:
