@@ -271,3 +271,19 @@ class RunningComponent(msgspec.Struct, frozen=True):
     step_at: datetime
     trouble: str | None
     silent_seconds: float
+
+
+class SystemFigures(msgspec.Struct, frozen=True):
+    """What is counted for the whole system, by one process for all of them."""
+
+    backlog: list[tuple[str, str, int, float]]
+    """Stage, state, how many wait, age of the oldest in seconds."""
+    running: dict[str, int]
+    """How many processes run each component."""
+
+
+class KeptFigures(msgspec.Struct, frozen=True):
+    """The figures as they were last counted; None = the first count has not ended."""
+
+    figures: SystemFigures | None
+    age_seconds: float

@@ -154,6 +154,7 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "step_at",
         "trouble",
     ),
+    "system_figures": ("name", "begun_at", "counted_at", "figures"),
     "schema_migrations": ("version", "name", "checksum", "oldest_program", "applied_at"),
     "schema_settings": ("name", "value"),
 }
@@ -612,11 +613,14 @@ _ROLES: tuple[Role, ...] = (
     Role(
         "process_registrar",
         "registry",
-        "says which processes run",
+        "says which processes run, keeps the figures of the whole system",
         (
             _read("processes", "process_id", "component", "heartbeat_at"),
             _insert("processes", *_ALL_TABLES["processes"]),
             _update("processes", "heartbeat_at", "step_at", "trouble"),
+            _read("system_figures", "name", "begun_at", "counted_at"),
+            _insert("system_figures", "name", "begun_at"),
+            _update("system_figures", "begun_at", "counted_at", "figures"),
             *_SCHEMA,
         ),
         forgets=("processes",),

@@ -38,6 +38,7 @@ from surehook.pipeline.service import Component, Group, Service
 from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
 from surehook.records import Myself
+from surehook.shared_figures import SharedFigures
 from surehook.store import open_database, store_of
 from surehook.store.cleaner import CleanerStore
 from surehook.store.database import Database
@@ -75,6 +76,7 @@ class Process:
         self._metrics = Metrics()
         self._vitals: Vitals | None = None
         self._registry: Registry | None = None
+        self._registry_opening = asyncio.Lock()
 
     async def open(self, names: Sequence[str]) -> None:
         self._bind_listener(names)
@@ -104,13 +106,15 @@ class Process:
     async def _watch(self, names: Sequence[str]) -> None:
         """Count what happens here, if somebody can ask for it."""
         observer: ObserverStore | None = None
+        system: SharedFigures | None = None
         if "api" in names:
             observing = await self._database("observer")
             observer = store_of(ObserverStore, observing)
+            system = SharedFigures(observer, self._registry_store)
         else:
             observing = await self._database(names[0])
         self._vitals = Vitals(
-            observing, self.databases, self.group.services, self._metrics, observer
+            observing, self.databases, self.group.services, self._metrics, observer, system
         )
         if self.listener is not None or "api" in names:
             observe.listen(self._metrics)
@@ -254,7 +258,8 @@ class Process:
         self._registry.start()
 
     async def _registry_store(self) -> RegistryStore:
-        return store_of(RegistryStore, await self._database("registry"))
+        async with self._registry_opening:  # the heartbeat and the figures ask for it
+            return store_of(RegistryStore, await self._database("registry"))
 
     def stop(self) -> None:
         if self._vitals is not None:

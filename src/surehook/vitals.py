@@ -1,11 +1,12 @@
 """How this process is: ready or not and why, its figures, and who else runs.
 
 Component  observer, in a process that serves the API
-Reads   the databases of this process, its loops; as the observer also the backlog and processes
+Reads   the databases of this process, its loops; as the observer also the figures of the whole
+        system and processes
 Writes  nothing
 
-What needs the database is asked at most once per interval, however often somebody looks, and only
-where the API runs: a worker's figures cost the database nothing.
+The figures of the whole system are counted by one process per interval (shared_figures.py) and
+shown where the API runs: a worker's own figures cost the database nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from surehook.observe.listener import Page, Pages
 from surehook.observe.metrics import Figures, Metrics
 from surehook.pipeline.registry import alive
 from surehook.pipeline.service import Service
-from surehook.records import RunningComponent
+from surehook.records import KeptFigures, RunningComponent
+from surehook.shared_figures import SharedFigures
 from surehook.store.database import Database
 from surehook.store.observer import ObserverStore
 
-FRESH_SECONDS = 5.0
+PROCESSES_FRESH_SECONDS = 5.0
+KEPT_FRESH_SECONDS = 1.0
 READY_FRESH_SECONDS = 0.5
 # Less than a route has in all: /readyz and /metrics answer in their own words.
 DATABASE_SECONDS = 1.0
@@ -36,7 +39,6 @@ NEEDED = ("router", "orchestrator", "worker")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Answer = TypeVar("Answer")
-Backlog = list[tuple[str, str, int, float]]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -60,17 +62,20 @@ class Vitals:
         services: Sequence[Service],
         metrics: Metrics,
         observer: ObserverStore | None = None,
+        system: SharedFigures | None = None,
     ) -> None:
         """`observing` is whose answer counts as the database's; `observer` sees all tables."""
         self._databases = databases
         self._services = services
         self._metrics = metrics
         self._schema = _Question(observing.check_schema, 0.0)
-        self._backlog: _Question[Backlog] | None = None
+        self._system = system
+        self._kept: _Question[KeptFigures | None] | None = None
+        if system is not None:
+            self._kept = _Question(system.current, KEPT_FRESH_SECONDS)
         self._processes: _Question[list[RunningComponent]] | None = None
         if observer is not None:
-            self._backlog = _Question(observer.backlog, FRESH_SECONDS)
-            self._processes = _Question(observer.processes, FRESH_SECONDS)
+            self._processes = _Question(observer.processes, PROCESSES_FRESH_SECONDS)
         self._ready: tuple[float, Readiness] = (0.0, Readiness(False, {}, []))
         self._draining = False
 
@@ -94,27 +99,21 @@ class Vitals:
         return ready
 
     async def _warnings(self) -> list[str]:
-        running = await self._running()
-        if running is None:
+        known = await self._processes.answer() if self._processes else None
+        if known is None:
             return []
+        running = self._with_my_own(Counter(one.component for one in alive(known)))
         return [
             f"No {name} has been seen lately: events are stored and wait."
             for name in NEEDED
             if not running[name]
         ]
 
-    async def _waiting(self) -> Backlog:
-        return (await self._backlog.answer() if self._backlog else None) or []
-
-    async def _running(self) -> Counter[str] | None:
-        """How many of each component run anywhere; None if nobody can say."""
-        known = await self._processes.answer() if self._processes else None
-        if known is None:
-            return None
-        found = Counter(one.component for one in alive(known))
-        for service in self._services:  # they may not have been registered yet
-            found[service.component.name] = max(1, found[service.component.name])
-        return found
+    def _with_my_own(self, running: Counter[str]) -> Counter[str]:
+        """How many of each component run; those of this process may not be registered yet."""
+        for service in self._services:
+            running[service.component.name] = max(1, running[service.component.name])
+        return running
 
     async def database(self) -> str:
         """ "ok", or what is wrong with it; in DATABASE_SECONDS at most."""
@@ -127,15 +126,16 @@ class Vitals:
 
     async def figures(self, held_bytes: int = 0) -> bytes:
         """What /metrics shows; what the database would say is left out while it is away."""
-        # At once: a database that is away makes both of them wait.
-        backlog, running = await asyncio.gather(self._waiting(), self._running())
+        kept = await self._kept.answer() if self._kept else None
+        system = kept.figures if kept else None
         return self._metrics.render(
             Figures(
-                backlog=backlog,
+                backlog=system.backlog if system else (),
                 connections={name: base.connections() for name, base in self._databases.items()},
                 held_bytes=held_bytes,
                 step_ages={one.component.name: one.step_age() for one in self._services},
-                running=running or {},
+                running=self._with_my_own(Counter(system.running)) if system else {},
+                system_age=kept.age_seconds if kept else None,
             )
         )
 
@@ -155,9 +155,11 @@ class Vitals:
         return {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
 
     async def close(self) -> None:
-        for question in (self._schema, self._backlog, self._processes):
+        for question in (self._schema, self._kept, self._processes):
             if question is not None:
                 await question.close()
+        if self._system is not None:
+            await self._system.close()
 
 
 class _Question(Generic[Answer]):

@@ -14,14 +14,13 @@ from support.api import NewKey, OpenApi
 from support.http import Client
 from support.rows import a_saga, an_event
 from support.waiting import until
-from surehook import __version__, observe, vitals
+from surehook import __version__, observe
 from surehook.cli.serve import event_loop
 from surehook.observe import Level
 from surehook.observe.metrics import METRICS, Figures, Metrics
 from surehook.records import Heartbeat, Myself
 from surehook.states import SagaStatus
 from surehook.store import store_of
-from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore
 
 
@@ -82,25 +81,6 @@ async def test_readiness_warns_of_what_runs_nowhere(
     assert figures["surehook_components_running", "worker"] == 1
     assert figures["surehook_components_running", "router"] == 1
     assert ("surehook_components_running", "orchestrator") not in figures
-
-
-async def test_the_database_is_asked_once_per_interval_however_often_somebody_looks(
-    open_api: OpenApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = 0
-    original = ObserverStore.backlog
-
-    async def counted(store: ObserverStore) -> Any:
-        nonlocal asked
-        asked += 1
-        return await original(store)
-
-    monkeypatch.setattr(vitals, "FRESH_SECONDS", 3600.0)
-    monkeypatch.setattr(ObserverStore, "backlog", counted)
-    client = await open_api()
-    for _ in range(20):
-        assert (await client.get("/metrics")).status == 200
-    assert asked == 1
 
 
 async def test_the_root_says_where_things_are(client: Client) -> None:

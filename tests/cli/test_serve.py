@@ -90,6 +90,7 @@ async def test_the_log_says_which_database_is_used_and_where_the_api_listens(
     process.communicate(timeout=60)
     assert first["event"] == "process.started" and first["components"] == ["api"]
     assert first["database"].startswith("postgresql://")
+    assert first["installation"] and first["installation"] == second["installation"]
     assert second["component"] == "api" and second["listen"].startswith("127.0.0.1:")
 
 

@@ -61,6 +61,11 @@ async def test_who_runs_where_and_what_is_missing(
         address = process.api.address
     assert done.code == 1
     found = done.json()
+    installation = await owner.fetchval(
+        "SELECT value FROM schema_settings WHERE name = 'installation'"
+    )
+    assert found["installation"] == installation
+    assert f"installation: {installation}\n" in shown.err
     assert found["missing"] == ["verifier", "orchestrator", "worker", "cleaner", "deadletters"]
     api, router = found["components"]
     assert (api["component"], router["component"]) == ("api", "router")

@@ -120,5 +120,9 @@ async def test_a_delivery_is_followed_from_event_to_completed_and_through_death_
         assert line.get("job_id", next(iter(jobs))) in jobs, line
         if "worker_id" in line:
             assert line["worker_id"] and line["lease_expiration"], line
+    installation = await owner.fetchval(
+        "SELECT value FROM schema_settings WHERE name = 'installation'"
+    )
+    assert {line["installation"] for line in lines} == {installation}
     assert secret not in text and secret.removeprefix("whsec_") not in text
     assert "v1," not in text and '"n"' not in text and '\\"n\\"' not in text

@@ -23,6 +23,7 @@ every_role = pytest.mark.parametrize("name", [role.name for role in ROLES])
 # What a row is found by, and by which a new one collides with it.
 KEYS = {
     "processes": ("process_id", "component"),
+    "system_figures": ("name",),
     "events": ("tenant", "external_id", "bucket"),
     "subscriptions": ("tenant", "idempotency_key"),
     "webhook_delivery_sagas": ("event_id", "subscription_id", "requeued_from", "bucket"),
@@ -73,6 +74,9 @@ async def a_row_in_every_table(owner: Any, engine: str) -> None:
         "INSERT INTO processes (process_id, component, host, pid, version, since, heartbeat_at, "
         "step_at) VALUES ('p', 'worker', 'h', 1, '1', surehook_now(), surehook_now(), "
         "surehook_now())"
+    )
+    await owner.execute(
+        "INSERT INTO system_figures (name, begun_at) VALUES ('backlog', surehook_now())"
     )
     if engine == "mysql":
         await owner.execute("INSERT INTO router_cursor (bucket) VALUES (0)")

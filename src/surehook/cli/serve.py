@@ -124,6 +124,7 @@ async def make_ready(config: Config, place: Place, component: str) -> None:
                 role_secret=place.role_secret if config.flag("database.roles") else None,
                 grants=config.flag("database.roles"),
             )
+        observe.identify((await engine.read_state(connection)).installation)
 
 
 def _role(component: str) -> str:

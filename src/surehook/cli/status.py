@@ -1,6 +1,6 @@
 """`surehook status`: which processes run, where, and what is missing.
 
-Reads   as the observer: the registry of processes      Writes  nothing
+Reads   as the observer: the registry of processes, which installation it is      Writes  nothing
 """
 
 from __future__ import annotations
@@ -32,23 +32,30 @@ from surehook.store.observer import ObserverStore
 @click.pass_obj
 def status(invocation: Invocation, as_json: bool) -> None:
     with on_database(invocation) as (config, place):
-        known = asyncio.run(_read(config, place))
+        installation, known = asyncio.run(_read(config, place))
     running = {one.component for one in alive(known)}
     missing = [name for name in COMPONENTS if name not in running]
     if as_json:
         where = without_password(place.url)
         listed = [_as_dict(one, one in alive(known)) for one in known]
-        click.echo(json.dumps({"database": where, "missing": missing, "components": listed}))
+        shown = {
+            "database": where,
+            "installation": installation,
+            "missing": missing,
+            "components": listed,
+        }
+        click.echo(json.dumps(shown))
     else:
+        output.note(f"installation: {installation}")
         _show(known, missing)
     if missing:
         sys.exit(AnswerIsNo.exit_code)
 
 
-async def _read(config: Config, place: Place) -> list[RunningComponent]:
+async def _read(config: Config, place: Place) -> tuple[str, list[RunningComponent]]:
     database = await open_database(config, place, "observer")
     try:
-        return await store_of(ObserverStore, database).processes()
+        return database.installation, await store_of(ObserverStore, database).processes()
     finally:
         await database.close()
 

@@ -53,6 +53,9 @@ FACTS: dict[str, Level] = {
     "library.warned": Level.WARNING,  # what a library had to say, without its traceback
 }
 
+# Which installation this process works for; empty until it has opened a database.
+installation = ""
+
 Listener = Callable[[str, Level, dict[str, object]], None]
 
 _listeners: list[tuple[Level, Listener]] = []
@@ -66,6 +69,12 @@ def emit(name: str, **fields: object) -> None:
         for least, listener in _listeners:
             if level >= least:
                 listener(name, level, fields)
+
+
+def identify(name: str) -> None:
+    """Say which installation this process works for."""
+    global installation
+    installation = name
 
 
 def wanted(name: str) -> bool:

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from surehook import observe
 from surehook.observe import Level, emit, listen
 
 _FLUSH_LINES = 1000
@@ -63,7 +64,15 @@ _encoder = msgspec.json.Encoder()
 
 
 def _json_line(name: str, level: Level, fields: dict[str, object]) -> bytes:
-    line = {"time": datetime.now(UTC), "level": level.name.lower(), "event": name, **fields}
+    # Logs of several installations may come together in one place.
+    whose = {"installation": observe.installation} if observe.installation else {}
+    line = {
+        "time": datetime.now(UTC),
+        "level": level.name.lower(),
+        "event": name,
+        **whose,
+        **fields,
+    }
     return _encoder.encode(line) + b"\n"
 
 

@@ -88,6 +88,11 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("component",),
         "How many processes run this component, in the whole system.",
     ),
+    "surehook_system_age_seconds": (
+        "gauge",
+        (),
+        "How long ago the figures of the whole system were counted.",
+    ),
     "surehook_process_info": (
         "gauge",
         ("version",),
@@ -105,6 +110,7 @@ class Figures:
     held_bytes: int = 0
     step_ages: Mapping[str, float] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
+    system_age: float | None = None
 
 
 class Histogram:
@@ -193,9 +199,12 @@ def _looked_up(figures: Figures) -> list[Metric]:
     running = _gauge("surehook_components_running")
     for component, number in sorted(figures.running.items()):
         running.add_metric([component], number)
+    system_age = _gauge("surehook_system_age_seconds")
+    if figures.system_age is not None:
+        system_age.add_metric([], max(0.0, figures.system_age))
     info = _gauge("surehook_process_info")
     info.add_metric([__version__], 1)
-    return [waiting, oldest, used, held, ages, running, info]
+    return [waiting, oldest, used, held, ages, running, system_age, info]
 
 
 class _Collected:
@@ -237,9 +246,11 @@ def metrics_page() -> str:
         "# Metrics\n\n"
         "`GET /metrics` of any process, in Prometheus' text form; [where it is served]"
         "(../operate/processes.md). "
-        "Counters are of the process that is asked. What the whole system's database says "
-        "(`surehook_backlog…`, `surehook_components_running`) is shown by processes that run the "
-        "component `api`, read at most every 5 seconds however often it is asked for.\n\n"
+        "Counters are of the process that is asked. The figures of the whole system "
+        "(`surehook_backlog…`, `surehook_components_running`) are counted at most every 5 seconds, "
+        "however many processes there are and however often they are asked; every process that "
+        "runs the component `api` shows the same. "
+        "[What to add up and what not](../operate/processes.md#prometheus).\n\n"
         "| metric | kind | labels | meaning |\n|---|---|---|---|\n"
         f"{rows}\n\n"
         "## Facts\n\n"

@@ -1,13 +1,14 @@
 """Registry: every process says every few seconds that it runs, and which components.
 
 Role    process_registrar
-Reads   processes
-Writes  processes
+Reads   processes, system_figures
+Writes  processes, system_figures
 Never   anything that a delivery depends on
 
 A heartbeat is one statement for all components of the process. What goes wrong with it is logged
 once and tried again; the process goes on. A process that ends removes its rows, the rows of one
-that was killed are removed by the others, by the database's clock.
+that was killed are removed by the others, by the database's clock. Under this login the process
+also keeps what it counted for all (shared_figures.py).
 """
 
 from __future__ import annotations

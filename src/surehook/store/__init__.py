@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from surehook import observe
 from surehook.config import Config
 from surehook.store.database import Database
 from surehook.store.engine import Engine
@@ -44,4 +45,5 @@ async def open_database(config: Config, place: Place, component: str) -> Databas
     except BaseException:
         await database.close()
         raise
+    observe.identify(database.installation)
     return database

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.records import RunningComponent
+from surehook.records import KeptFigures, RunningComponent, SystemFigures
 from surehook.store.database import Database, Row
 
 # The most rows that one page of a list looks at to find those that fit its filters.
@@ -135,6 +135,15 @@ class ObserverStore:
         """Stage, state, how many wait (COUNT_MAX = that or more), age of the oldest in seconds."""
         rows = await self._database.all("backlog", most=COUNT_MAX)
         return [(row[0], row[1], row[2], max(0.0, float(row[3] or 0))) for row in rows]
+
+    async def kept_figures(self) -> KeptFigures | None:
+        """The figures of the whole system as they were last counted; None = never begun."""
+        row = await self._database.one("system_figures")
+        if row is None:
+            return None
+        if row[0] is None:
+            return KeptFigures(None, 0.0)
+        return KeptFigures(msgspec.json.decode(row[0], type=SystemFigures), float(row[1]))
 
     async def processes(self) -> list[RunningComponent]:
         """Every component that the registry knows, also those that have fallen silent."""

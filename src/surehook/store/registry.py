@@ -1,10 +1,12 @@
-"""The registry's statements. Reads and writes processes."""
+"""The registry's statements. Reads and writes processes and system_figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surehook.records import Heartbeat, Myself
+import msgspec
+
+from surehook.records import Heartbeat, Myself, SystemFigures
 from surehook.store.database import Database
 
 
@@ -36,6 +38,19 @@ class RegistryStore:
     async def forget_silent(self, seconds: float) -> None:
         """Remove those that have not been heard of for so long."""
         await self._database.all("forget_silent", seconds=seconds)
+
+    async def begin_figures(self, interval: float, lost: float) -> bool:
+        """Whether this process is the one that counts now."""
+        return bool(await self._database.all("begin_figures", interval=interval, lost=lost))
+
+    async def begin_first_figures(self) -> bool:
+        """The same where nobody has counted yet."""
+        return bool(await self._database.all("begin_first_figures"))
+
+    async def keep_figures(self, figures: SystemFigures) -> None:
+        """Write down what was counted, for all processes."""
+        text = msgspec.json.encode(figures).decode()
+        await self._database.all("keep_figures", figures=text)
 
 
 def _columns(beats: Sequence[Heartbeat]) -> dict[str, object]:

@@ -370,6 +370,11 @@ SELECT 'dead_letters', 'kept', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(failed_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (SELECT failed_at FROM dead_letters LIMIT :most) AS kept;
 
+-- name: system_figures :one
+-- What some process last counted, and how long ago.
+SELECT figures, TIMESTAMPDIFF(MICROSECOND, counted_at, UTC_TIMESTAMP(6)) / 1e6 AS age_seconds
+FROM system_figures WHERE name = 'backlog';
+
 -- name: processes :many
 -- Who runs, and how long ago each was heard of, by the database's clock.
 SELECT process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble,

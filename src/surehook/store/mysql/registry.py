@@ -1,11 +1,13 @@
-"""The registry's statements on MySQL. Reads and writes processes."""
+"""The registry's statements on MySQL. Reads and writes processes and system_figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surehook.records import Heartbeat, Myself
-from surehook.store.mysql.database import MysqlDatabase
+import msgspec
+
+from surehook.records import Heartbeat, Myself, SystemFigures
+from surehook.store.mysql.database import Duplicate, MysqlDatabase
 from surehook.store.mysql.values import Table
 from surehook.store.registry import RegistryStore
 
@@ -34,6 +36,21 @@ class MysqlRegistryStore(RegistryStore):
 
     async def forget_silent(self, seconds: float) -> None:
         await self._database.write("forget_silent", seconds=seconds)
+
+    async def begin_figures(self, interval: float, lost: float) -> bool:
+        written = await self._database.write("begin_figures", interval=interval, lost=lost)
+        return written.rows == 1
+
+    async def begin_first_figures(self) -> bool:
+        try:
+            await self._database.write("begin_first_figures")
+        except Duplicate:
+            return False
+        return True
+
+    async def keep_figures(self, figures: SystemFigures) -> None:
+        text = msgspec.json.encode(figures).decode()
+        await self._database.write("keep_figures", figures=text)
 
 
 def _given(beats: Sequence[Heartbeat]) -> Table:

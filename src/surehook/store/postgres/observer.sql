@@ -367,6 +367,11 @@ UNION ALL
 SELECT 'dead_letters', 'kept', count(*), EXTRACT(epoch FROM surehook_now() - min(failed_at))
 FROM (SELECT failed_at FROM dead_letters LIMIT :most) AS kept;
 
+-- name: system_figures :one
+-- What some process last counted, and how long ago.
+SELECT figures, EXTRACT(epoch FROM surehook_now() - counted_at) AS age_seconds
+FROM system_figures WHERE name = 'backlog';
+
 -- name: processes :many
 -- Who runs, and how long ago each was heard of, by the database's clock.
 SELECT process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble,

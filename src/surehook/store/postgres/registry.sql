@@ -1,4 +1,4 @@
--- Registry: INSERT, UPDATE and DELETE processes.
+-- Registry: INSERT, UPDATE and DELETE processes; INSERT and UPDATE system_figures.
 
 -- name: beat :many
 -- All components of a process in one statement. No index holds what changes, so that the new
@@ -29,3 +29,25 @@ DELETE FROM processes WHERE process_id = :process_id;
 -- The dead say no farewell.
 DELETE FROM processes
 WHERE heartbeat_at < surehook_now() - interval '1 second' * :seconds::float8;
+
+-- name: begin_figures :many
+-- One process per interval gets the row: whoever asks at the same time waits for its lock and then
+-- finds it taken. One that began and did not finish is given up after :lost seconds; a time in the
+-- future, which a clock that was set back leaves behind, holds up nobody.
+UPDATE system_figures SET begun_at = surehook_now()
+WHERE name = 'backlog'
+    AND (
+        begun_at > surehook_now() + interval '1 second' * :lost::float8
+        OR begun_at < surehook_now() - interval '1 second' * :lost::float8
+        OR begun_at < surehook_now() - interval '1 second' * :interval::float8
+            AND counted_at >= begun_at
+    )
+RETURNING name;
+
+-- name: begin_first_figures :many
+INSERT INTO system_figures (name, begun_at) VALUES ('backlog', surehook_now())
+ON CONFLICT DO NOTHING
+RETURNING name;
+
+-- name: keep_figures :none
+UPDATE system_figures SET counted_at = surehook_now(), figures = :figures WHERE name = 'backlog';

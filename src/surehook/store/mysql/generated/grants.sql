@@ -179,13 +179,19 @@ GRANT SELECT (version, name, checksum, oldest_program, applied_at)
 GRANT SELECT (name, value)
     ON schema_settings TO 'key_checker'@'localhost', 'key_checker'@'%';
 
--- registry: says which processes run
+-- registry: says which processes run, keeps the figures of the whole system
 GRANT SELECT (process_id, component, heartbeat_at)
     ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
 GRANT INSERT (process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble)
     ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
 GRANT UPDATE (heartbeat_at, step_at, trouble)
     ON processes TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT SELECT (name, begun_at, counted_at)
+    ON system_figures TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT INSERT (name, begun_at)
+    ON system_figures TO 'process_registrar'@'localhost', 'process_registrar'@'%';
+GRANT UPDATE (begun_at, counted_at, figures)
+    ON system_figures TO 'process_registrar'@'localhost', 'process_registrar'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'process_registrar'@'localhost', 'process_registrar'@'%';
 GRANT SELECT (name, value)
@@ -219,6 +225,8 @@ GRANT SELECT (id, name, scopes, tenant, created_at, last_used_at, revoked_at)
     ON api_keys TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble)
     ON processes TO 'observer'@'localhost', 'observer'@'%';
+GRANT SELECT (name, begun_at, counted_at, figures)
+    ON system_figures TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (name, value)

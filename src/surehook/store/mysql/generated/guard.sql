@@ -235,4 +235,14 @@ THEN
         MESSAGE_TEXT = 'UPDATE of a column of processes denied to this login';
 END IF//
 
+CREATE OR REPLACE TRIGGER guard_rights_system_figures BEFORE UPDATE ON system_figures FOR EACH ROW
+IF @@insert_id <> 0
+    OR LEFT(USER(), 18) = 'process_registrar@' AND NOT (
+        NEW.name <=> OLD.name
+    )
+THEN
+    SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1143,
+        MESSAGE_TEXT = 'UPDATE of a column of system_figures denied to this login';
+END IF//
+
 DELIMITER ;

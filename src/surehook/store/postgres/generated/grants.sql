@@ -1,6 +1,6 @@
 -- Written by `make generate` from roles.py; do not edit.
 
-REVOKE ALL ON events, subscriptions, subscription_eligibility, subscription_secrets, subscription_verifications, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, router_cursor, router_held, orchestrator_subscriptions, dead_letter_cursor, api_keys, processes, schema_migrations, schema_settings
+REVOKE ALL ON events, subscriptions, subscription_eligibility, subscription_secrets, subscription_verifications, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, router_cursor, router_held, orchestrator_subscriptions, dead_letter_cursor, api_keys, processes, system_figures, schema_migrations, schema_settings
     FROM PUBLIC, event_ingest_writer, outbox_writer, subscription_admin, subscription_verifier, router_worker, saga_orchestrator, job_worker, lease_cleaner, dead_letter_operator, key_admin, key_checker, process_registrar, observer;
 
 DO $$ BEGIN
@@ -180,13 +180,19 @@ GRANT SELECT (version, name, checksum, oldest_program, applied_at)
 GRANT SELECT (name, value)
     ON schema_settings TO key_checker;
 
--- registry: says which processes run
+-- registry: says which processes run, keeps the figures of the whole system
 GRANT SELECT (process_id, component, heartbeat_at)
     ON processes TO process_registrar;
 GRANT INSERT (process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble)
     ON processes TO process_registrar;
 GRANT UPDATE (heartbeat_at, step_at, trouble)
     ON processes TO process_registrar;
+GRANT SELECT (name, begun_at, counted_at)
+    ON system_figures TO process_registrar;
+GRANT INSERT (name, begun_at)
+    ON system_figures TO process_registrar;
+GRANT UPDATE (begun_at, counted_at, figures)
+    ON system_figures TO process_registrar;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO process_registrar;
 GRANT SELECT (name, value)
@@ -220,6 +226,8 @@ GRANT SELECT (id, name, scopes, tenant, created_at, last_used_at, revoked_at)
     ON api_keys TO observer;
 GRANT SELECT (process_id, component, host, pid, version, address, since, heartbeat_at, step_at, trouble)
     ON processes TO observer;
+GRANT SELECT (name, begun_at, counted_at, figures)
+    ON system_figures TO observer;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO observer;
 GRANT SELECT (name, value)
