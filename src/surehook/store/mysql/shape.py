@@ -79,7 +79,7 @@ _FOREIGN = re.compile(
 )
 _CHECK = re.compile(r"(?:CONSTRAINT \w+ )?CHECK \((.*)\)", re.S)
 _COLUMN = re.compile(r"(\w+) (\w+) ?(\([^)]*\))?(.*)", re.S)
-_OF_TEXT = ("varchar", "longtext", "enum")
+_OF_TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set")
 _WIDTH = re.compile(r"(int)\(\d+\)")  # of numbers; MariaDB shows one, MySQL none
 _CHARSET = re.compile(r"\b_[a-z0-9]+(?=\\?')")  # _utf8mb4'…': MySQL's way to show a text
 _UNIQUE = re.compile(r"CONSTRAINT (\w+)\s+UNIQUE(?: KEY)?\s+\((.*?)\)", re.S)
