@@ -582,11 +582,16 @@ def roles_page() -> str:
         "- MariaDB asks for no right on the columns that `ON DUPLICATE KEY UPDATE` writes. Guard "
         "triggers refuse it to a role, and an upsert by a forced id (`SET insert_id`) to every "
         "login; no role may both insert and update a column of a unique key.\n"
-        "- `HANDLER … READ` shows whole rows to a login that may read one column of a table, and "
-        "`JOIN … USING` compares a column that it may not read. What a role must never see at all "
-        "is therefore in a table of which it may read nothing; the other hidden columns hold "
-        "ciphertext or hashes, but for payloads (router) and the codes of a verification "
-        "(observer).\n"
+        "- On MariaDB `HANDLER … READ` shows whole rows to a login that may read one column of a "
+        "table (MySQL refuses it), and `JOIN … USING` compares a column that it may not read. No "
+        "right or trigger closes this. What a role must never see at all is therefore in a table "
+        "of which it may read nothing. Of what is hidden by column, these roles can read in plain "
+        "text: payloads (`router_worker`; of dead letters `dead_letter_operator`), a "
+        "verification's challenge and code (`observer`), excerpts of answers "
+        "(`saga_orchestrator`, `job_worker`, `lease_cleaner`, `dead_letter_operator`), callback "
+        "URLs (`router_worker`, `saga_orchestrator`, `dead_letter_operator`), and settings, names, "
+        "ids and times. Secrets and custom headers "
+        "are sealed, API keys hashed.\n"
     )
 
 

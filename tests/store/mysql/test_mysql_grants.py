@@ -9,7 +9,7 @@ import pytest
 from support.mysql_connection import NotAllowed, Refusal
 from support.rows import a_job, a_subscription
 from support.servers import Server, connected
-from surehook.roles import ROLES_ON, Role
+from surehook.roles import ROLES_ON, TABLES_ON, Role, Verb
 from surehook.store.logins import derived_password
 
 pytestmark = pytest.mark.only_on("mysql", reason="its rights are read and refused in its own way")
@@ -112,3 +112,45 @@ async def test_the_api_cannot_write_what_the_verifier_s_swap_writes(
         )
     rows = await owner.native("SELECT callback_url, verified + 0 FROM subscriptions")
     assert [tuple(row) for row in rows] == [("https://next.example/", 1)]
+
+
+# ── What a role can read past its columns ─────────────────────────────────────────────────────
+
+# As docs/roles.md says it: hidden columns that MariaDB's HANDLER shows nevertheless, and to whom.
+SHOWN = {
+    "payload": {"router_worker"},
+    "payload_snapshot": {"dead_letter_operator"},
+    "challenge": {"observer"},
+    "code": {"observer"},
+    "response_excerpt": {
+        *("saga_orchestrator", "job_worker", "lease_cleaner", "dead_letter_operator"),
+    },
+    "callback_url": {"router_worker", "saga_orchestrator", "dead_letter_operator"},
+}
+
+
+@every_role
+async def test_a_handler_shows_whole_rows_of_tables_that_a_role_may_read_in_part_on_mariadb_only(
+    role: Role, server: Server, database_url: str, owner: Any
+) -> None:
+    """No right and no trigger closes it: this says how far it goes."""
+    await a_job(owner)
+    shown = set()
+    async with logged_in(server, database_url, role) as login:
+        for table, columns in TABLES_ON["mysql"].items():
+            readable = role.columns(Verb.SELECT, table)
+            if not readable:
+                with pytest.raises(NotAllowed):
+                    await login.native(f"HANDLER {table} OPEN AS whole")
+                continue
+            await login.native(f"HANDLER {table} OPEN AS whole")
+            if server.kind == "mysql" and {*columns} - readable:
+                with pytest.raises(NotAllowed):
+                    await login.native("HANDLER whole READ FIRST")
+            elif server.kind != "mysql":
+                rows = await login.native("HANDLER whole READ FIRST")
+                assert all(len(row) == len(columns) for row in rows), table
+                shown |= {*columns} - readable
+            await login.native("HANDLER whole CLOSE")
+    if server.kind != "mysql":
+        assert {one for one, roles in SHOWN.items() if role.name in roles} == shown & {*SHOWN}
