@@ -12,7 +12,7 @@ from typing import Any
 from support import Configure, certificates, dumps
 from support.commands import run_command
 from support.http import Client
-from support.pipeline import ALL, running
+from support.pipeline import ALL, FakeSender, running
 from support.receiver import Receiver
 from support.rows import a_subscription, an_event
 from support.servers import ENCRYPTION_KEY, Server, connected, private_server
@@ -22,6 +22,7 @@ from surehook.store.findings import Level
 from surehook.store.logins import Place
 
 COMPLETED = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'"
+SOME_COMPLETED = "SELECT count(*) >= 5 FROM webhook_delivery_sagas WHERE status = 'Completed'"
 SETTINGS: dict[str, object] = {
     "database.allow_unsafe": True,
     "delivery.allow_networks": "127.0.0.0/8",
@@ -79,3 +80,40 @@ async def test_a_restored_system_has_the_same_keys_and_delivers_the_rest_once(
             await command(restored, "check")
         sent = Counter(request.headers["webhook-id"] for request in receiver.requests)
     assert len(sent) == 16 and set(sent.values()) == {1}
+
+
+async def test_what_was_acknowledged_before_a_dump_under_load_is_restored_and_delivered(
+    owner: Any, server: Server, place: Place, configure: Configure, tmp_path: Path
+) -> None:
+    await a_subscription(owner)
+    acknowledged: list[int] = []
+
+    async def publish() -> None:
+        async with connected(place.url) as application:
+            while True:
+                acknowledged.append(await an_event(application))
+
+    async with running(configure(SETTINGS), place):
+        publishing = asyncio.create_task(publish())
+        await until_row(owner, SOME_COMPLETED, wanted=True)
+        before = set(acknowledged)
+        await asyncio.to_thread(dumps.dump, server, place.url, tmp_path / "dump")
+        publishing.cancel()
+        await asyncio.gather(publishing, return_exceptions=True)
+    assert len(acknowledged) > len(before) > 0  # it went on during the dump
+
+    with private_server(server.kind) as other:
+        restored = Place(other.url, place.role_secret, ENCRYPTION_KEY)
+        dumps.restore(other, tmp_path / "dump", other.url)
+        await command(restored, "migrate")
+        sender = FakeSender()
+        async with connected(other.url) as admin:
+            kept = {row[0] for row in await admin.fetch("SELECT id FROM events")}
+            assert before <= kept
+            async with running(configure(SETTINGS, environment(restored)), restored, sender=sender):
+                await until_row(admin, COMPLETED, wanted=len(kept))
+            rows = await admin.fetch("SELECT event_id FROM webhook_delivery_sagas")
+        assert sorted(row[0] for row in rows) == sorted(kept)
+        sent = Counter(dict(request.headers)["webhook-id"] for request in sender.requests)
+        assert set(sent.values()) <= {1}
+        await command(restored, "check")
