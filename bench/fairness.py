@@ -8,13 +8,19 @@ Writes  only in a temporary directory; figures to standard output; no traffic at
     python bench/fairness.py --against ../before --hanging 1,130
 
 Each measurement is a process of its own: a fresh durable server, all components in this process.
-First one tenant alone publishes `--rate` events per second for `--seconds`, to an endpoint that
-answers at once. Then `--events` events come at once for so many subscriptions of so many other
-tenants, whose endpoints never answer, and the first tenant goes on for as long: from the very first
-moment on. Figures: milliseconds from storing an event to sending it, alone and beside the hanging
-ones, and the most that hung at once. What was not sent within `--patience` seconds counts as that.
-`--cap` is the concurrency cap that the hanging subscriptions ask for. With `--proven` they answer
-for a while before they hang.
+One tenant publishes `--rate` events per second to an endpoint that answers at once, `--seconds` in
+each of four phases:
+
+alone       nobody else has anything to do
+answering   `--events` events come at once for so many subscriptions of so many other tenants, whose
+            endpoints answer at once too: what the work for the others costs
+hanging     the same again, for other subscriptions, whose endpoints never answer
+later       they still hang
+
+Figures: milliseconds from storing an event to sending it. What hanging endpoints take from others
+is the ratio of `hanging` to `answering` (the same work arrives) and of `later` to `alone` (no work
+arrives). What was not sent within `--patience` seconds counts as that. `--cap` is the concurrency
+cap that the others ask for. With `--proven` those that hang have answered for a while before.
 
 On a busy machine compare within a line only, and repeat.
 """
@@ -64,13 +70,19 @@ Figures = dict[str, float]
 
 
 class Endpoints:
-    """Those of the measured tenant answer at once, the others when they are told to."""
+    """All answer at once, but for those of hogs once they are told to hang."""
 
     def __init__(self) -> None:
         self.hang = False
         self.hanging = 0
         self.most = 0
+        self.left = 0  # so many of the others' are still to be answered
+        self.all_answered = asyncio.Event()
         self.sent: dict[str, asyncio.Future[float]] = {}
+
+    def expect(self, count: int) -> None:
+        self.left = count
+        self.all_answered.clear()
 
     async def start(self) -> None:
         pass
@@ -80,12 +92,16 @@ class Endpoints:
             future = self.sent.get(request.body.decode())
             if future is not None and not future.done():
                 future.set_result(time.perf_counter())
-        elif self.hang:
+        elif self.hang and request.url.endswith("/hog"):
             self.hanging += 1
             self.most = max(self.most, self.hanging)
             await asyncio.sleep(request.deadline_seconds)
             self.hanging -= 1
             return Outcome(None, ErrorCode.TIMEOUT)
+        else:
+            self.left -= 1
+            if self.left == 0:
+                self.all_answered.set()
         return Outcome(200, None)
 
     async def close(self) -> None:
@@ -142,8 +158,10 @@ class Measurement:
         options = self._options
         wanted = [("measured", "measured", "https://null.test/measured", None)]
         wanted += [
-            (f"hog-{n % options.tenants}", f"hog.{n}", "https://null.test/hog", options.cap or None)
+            (f"{kind}-{n % options.tenants}", f"{kind}.{n}", f"https://null.test/{kind}", cap)
+            for kind in ("good", "hog")
             for n in range(options.hanging)
+            for cap in (options.cap or None,)
         ]
         for tenant, event_type, url, cap in wanted:
             subscription_id = await owner.fetchval(
@@ -162,34 +180,46 @@ class Measurement:
             )
 
     async def _measure(self, ingest: Ingest) -> Figures:
+        options = self._options
         await self._latencies(ingest, 2)  # connections, plans, a proven endpoint
-        if self._options.proven:
-            await self._publish_for_hogs(ingest, 8 * self._options.hanging)
-            await asyncio.sleep(SETTLE_SECONDS + self._options.hanging / 200)
+        if options.proven:
+            for kind in ("good", "hog"):
+                self._endpoints.expect(8 * options.hanging)
+                await self._publish(ingest, kind, 8 * options.hanging)
+                await self._all_answered()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
-        alone = await self._latencies(ingest, self._options.seconds)
-        await asyncio.sleep(SETTLE_SECONDS)
+        phases = {"alone": await self._latencies(ingest, options.seconds)}
+        self._endpoints.expect(options.events)
+        phases["answering"] = await self._beside(ingest, "good")
+        await self._all_answered()
         self._endpoints.hang = True
-        beside, _ = await asyncio.gather(
-            self._latencies(ingest, self._options.seconds),
-            self._publish_for_hogs(ingest, self._options.events),
-        )
-        return {
-            "alone_p50": _percentile(alone, 50),
-            "alone_p99": _percentile(alone, 99),
-            "beside_p50": _percentile(beside, 50),
-            "beside_p99": _percentile(beside, 99),
-            "beside_max": max(beside),
-            "hung": self._endpoints.most,
-        }
+        phases["hanging"] = await self._beside(ingest, "hog")
+        phases["later"] = await self._latencies(ingest, options.seconds)
+        figures: Figures = {"hung": self._endpoints.most}
+        for name, waits in phases.items():
+            figures[f"{name}_p50"] = _percentile(waits, 50)
+            figures[f"{name}_p99"] = _percentile(waits, 99)
+            figures[f"{name}_max"] = max(waits)
+        return figures
 
-    async def _publish_for_hogs(self, ingest: Ingest, count: int) -> None:
+    async def _beside(self, ingest: Ingest, kind: str) -> list[float]:
+        waits, _ = await asyncio.gather(
+            self._latencies(ingest, self._options.seconds),
+            self._publish(ingest, kind, self._options.events),
+        )
+        return waits
+
+    async def _all_answered(self) -> None:
+        await self._endpoints.all_answered.wait()
+        await asyncio.sleep(SETTLE_SECONDS)
+
+    async def _publish(self, ingest: Ingest, kind: str, count: int) -> None:
         options = self._options
         for first in range(0, count, 500):
             numbers = (n % options.hanging for n in range(first, min(first + 500, count)))
             await ingest.publish_all(
-                [NewEvent(f"hog.{n}", "{}", f"hog-{n % options.tenants}") for n in numbers]
+                [NewEvent(f"{kind}.{n}", "{}", f"{kind}-{n % options.tenants}") for n in numbers]
             )
 
     async def _latencies(self, ingest: Ingest, seconds: float) -> list[float]:
@@ -227,6 +257,7 @@ def measure(options: argparse.Namespace) -> None:
             print(json.dumps(uvloop.run(Measurement(options, url).run())))
 
 
+PHASES = ("alone", "answering", "hanging", "later")
 NUMBERS = ("rate", "seconds", "events", "cap", "patience")
 
 
@@ -266,8 +297,10 @@ def main() -> None:
         measure(options)
         return
     trees = [HERE.parents[1], *([options.against.resolve()] if options.against else [])]
-    titles = ("alone p50", "p99", "beside p50", "p99", "max", "ratio p99", "hung at once")
-    print(f"{'':<44}" + "".join(f"{title:>13}" for title in titles))
+    print(f"{'':<36}" + "".join(f"{phase:>22}" for phase in PHASES) + f"{'ratio of p99':>20}")
+    print(
+        f"{'':<36}" + f"{'p50    p99    max':>22}" * len(PHASES) + f"{'hanging  later':>20}  hung"
+    )
     for engine in options.engines.split(","):
         for tenants in map(int, options.tenants.split(",")):
             for hanging in map(int, options.hanging.split(",")):
@@ -276,16 +309,20 @@ def main() -> None:
                         child(tree, options, engine, hanging, min(tenants, hanging))
                         for _ in range(options.rounds)
                     ]
-                    middle = {
-                        key: statistics.median(each[key] for each in rounds) for key in rounds[0]
-                    }
                     which = "" if tree == trees[0] else " (other)"
-                    name = f"{engine}, {hanging} of {min(tenants, hanging)} tenants{which}"
-                    ratio = middle["beside_p99"] / middle["alone_p99"]
-                    keys = ("alone_p50", "alone_p99", "beside_p50", "beside_p99", "beside_max")
-                    shown = [f"{middle[key]:.1f}" for key in keys]
-                    shown += [f"{ratio:.2f}", f"{middle['hung']:.0f}"]
-                    print(f"{name:<44}" + "".join(f"{one:>13}" for one in shown), flush=True)
+                    name = f"{engine}, {hanging} of {min(tenants, hanging)}{which}"
+                    show(name, rounds)
+
+
+def show(name: str, rounds: list[Figures]) -> None:
+    middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+    line = f"{name:<36}"
+    for phase in PHASES:
+        line += "  " + "".join(f"{middle[f'{phase}_{key}']:7.0f}" for key in ("p50", "p99", "max"))
+    for phase, other in (("hanging", "answering"), ("later", "alone")):
+        ratios = [each[f"{phase}_p99"] / each[f"{other}_p99"] for each in rounds]
+        line += f"{statistics.median(ratios):9.2f}"
+    print(f"{line}{middle['hung']:8.0f}", flush=True)
 
 
 if __name__ == "__main__":

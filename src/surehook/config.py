@@ -390,7 +390,8 @@ SETTINGS: tuple[Setting, ...] = (
         "worker.concurrency",
         256,
         whole(1, 10_000),
-        "How many requests one worker has under way at once, not counting slow ones.",
+        "How many requests one worker has under way at once, not counting slow ones. Tenants with "
+        "little to do have half as many beside these.",
     ),
     Setting(
         "worker.slow_requests",

@@ -59,13 +59,15 @@ class RoutedSaga(msgspec.Struct, frozen=True):
 class Lane(IntEnum):
     """Where a job waits for a worker; the orchestrator decides when it creates the job.
 
-    The endpoint of the first two answers quickly, as far as is known.
+    The endpoint of the first two answers quickly, as far as is known. A worker that sees it hang
+    puts what still waits there aside.
     """
 
     EXPRESS = 0  # of a tenant that has little under way: there is always a slot for these
     BULK = 1
     UNPROVEN = 2  # the endpoint has hardly answered yet
     SLOW = 3  # a request to it is under way for long, or the last one was
+    ASIDE = 4  # waited in one of the first two when its endpoint began to hang
 
 
 class WaitingSubscription(msgspec.Struct, frozen=True):

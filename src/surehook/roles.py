@@ -513,6 +513,7 @@ _ROLES: tuple[Role, ...] = (
                 "error_code",
                 "retry_after",
                 "response_excerpt",
+                "lane",
             ),
             *_SCHEMA,
         ),

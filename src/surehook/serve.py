@@ -35,6 +35,7 @@ from surehook.pipeline.registry import Registry
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.router import Router
 from surehook.pipeline.service import Component, Group, Service
+from surehook.pipeline.slots import most_at_once
 from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
 from surehook.records import Myself
@@ -217,8 +218,8 @@ class Process:
 
     def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
-        slots = self._config.number("worker.concurrency") + self._config.number(
-            "worker.slow_requests"
+        slots = most_at_once(
+            self._config.number("worker.concurrency"), self._config.number("worker.slow_requests")
         )
         return HttpsSender(
             SenderSettings(

@@ -31,7 +31,7 @@ from surehook.pipeline import worker as worker_module
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.worker import Worker
-from surehook.records import JobId, JobReport
+from surehook.records import JobId, JobReport, Lane
 from surehook.serve import Process
 from surehook.states import JobStatus, SagaStatus
 from surehook.store import store_of
@@ -77,6 +77,7 @@ async def jobs_for(
     payload: str = "{}",
     lease_resets: int = 0,
     bucket: int = 0,
+    lane: Lane = Lane.BULK,
 ) -> list[int]:
     subscription_id = subscription_id or await a_subscription(owner)
     ids = []
@@ -87,7 +88,7 @@ async def jobs_for(
             subscription_id=subscription_id,
             bucket=bucket,
         )
-        ids.append(await a_job(owner, saga_id=saga_id, bucket=bucket))
+        ids.append(await a_job(owner, saga_id=saga_id, bucket=bucket, lane=lane))
         await owner.execute(
             "UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE id = $1", saga_id
         )
@@ -149,7 +150,7 @@ async def test_only_as_many_jobs_are_leased_as_there_are_free_slots(
 
 async def test_the_last_free_slot_is_used_while_all_others_hang(owner: Any, worker: Make) -> None:
     """Slots are let gather before they are filled again, but never wait for those that hang."""
-    await jobs_for(owner, 7)
+    await jobs_for(owner, 6)
     quick = await a_subscription(owner, callback_url="https://receiver.example/quick")
     gate = Gate()
 
@@ -161,18 +162,47 @@ async def test_the_last_free_slot_is_used_while_all_others_hang(owner: Any, work
 
     async def all_others_hang() -> bool:
         await each.step()
-        return await counted(owner) == {"Leased": 7}
+        return await counted(owner) == {"Leased": 6}
 
     await until(all_others_hang)
     await jobs_for(owner, 3, subscription_id=quick)
 
     async def quick_ones_done() -> bool:
         await each.step()
-        return await counted(owner) == {"Leased": 7, "Completed": 3}
+        return await counted(owner) == {"Leased": 6, "Completed": 3}
 
     await until(quick_ones_done)
     gate.opened.set()
     await each.drain()
+
+
+async def test_what_waits_for_an_endpoint_that_hangs_holds_up_no_other(
+    owner: Any, worker: Make
+) -> None:
+    """Its waiting jobs leave the lane of endpoints that answer quickly, and run beside them."""
+    hangs = await a_subscription(owner, callback_url="https://receiver.example/hangs")
+    answers = await a_subscription(owner, callback_url="https://receiver.example/answers")
+    for subscription_id in (hangs, answers):
+        await jobs_for(owner, 30, subscription_id=subscription_id)
+    let_go = asyncio.Event()
+
+    async def answer(request: Request) -> Outcome:
+        if request.url.endswith("/hangs"):
+            await let_go.wait()
+        return DELIVERED
+
+    each = await worker(FakeSender(answer), concurrency=8, slow_requests=8)
+
+    async def done(count: int) -> bool:
+        await each.step()
+        return (await counted(owner)).get("Completed", 0) == count
+
+    await until(lambda: done(30))
+    lanes = "SELECT count(*) FROM webhook_delivery_jobs WHERE status = 'Pending' AND lane = $1"
+    assert await owner.fetchval(lanes, Lane.ASIDE) > 0
+    assert await owner.fetchval(lanes, Lane.BULK) == 0
+    let_go.set()
+    await until(lambda: done(60))
 
 
 @pytest.mark.parametrize("compressible", [True, False])
@@ -182,7 +212,7 @@ async def test_only_as_much_payload_is_leased_as_there_is_room_for(
     """The payload's real size counts, not what is left of it in the database."""
     size = 400_000
     text = "x" * size if compressible else base64.b64encode(os.urandom(size * 3 // 4)).decode()
-    await jobs_for(owner, 12, payload=f'"{text}"')
+    await jobs_for(owner, 12, payload=f'"{text}"', lane=Lane.EXPRESS)
     gate = Gate()
     sender = FakeSender(gate)
     each = await worker(sender, memory=1_000_000)

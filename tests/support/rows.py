@@ -228,14 +228,17 @@ async def a_job(
     worker_id: str = "worker-1",
     error_code: str = "HTTP_5XX",
     bucket: int = 0,
+    lane: int = 0,
 ) -> int:
     """The job for the saga's current attempt, led along the permitted way to `status`."""
     job_id: int = await owner.fetchval(
-        "INSERT INTO webhook_delivery_jobs (saga_id, event_id, subscription_id, attempt_at, bucket)"
-        " SELECT id, event_id, subscription_id, next_attempt_at, bucket "
+        "INSERT INTO webhook_delivery_jobs "
+        "(saga_id, event_id, subscription_id, attempt_at, bucket, lane) "
+        "SELECT id, event_id, subscription_id, next_attempt_at, bucket, $3::smallint "
         "FROM webhook_delivery_sagas WHERE id = $1 AND bucket = $2 RETURNING id",
         saga_id or await a_saga(owner, bucket=bucket),
         bucket,
+        lane,
     )
     # A success after the lease was lost is permitted too, but not the usual way.
     moves = [move for move in JOB_MOVES if move.name != "succeed_late"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surehook.pipeline.shares import (
     ALPHA,
+    LASTING,
+    LASTING_EXPRESS,
     LEAST,
-    TURNED_SLOW,
     Limits,
     OpenJobs,
     allowance,
@@ -20,7 +22,13 @@ from surehook.pipeline.shares import (
 )
 from surehook.records import Lane, SubscriptionId, WaitingSubscription
 
-PLENTY = Limits(open_jobs=1_000_000, express=1000, unproven=100_000, slow=100_000)
+PLENTY = Limits(
+    open_jobs=1_000_000,
+    express=1000,
+    unproven=100_000,
+    slow=100_000,
+    lasting_express=1000,
+)
 
 
 @given(st.integers(0, 300), st.dictionaries(st.integers(0, 50), st.integers(1, 100)))
@@ -87,7 +95,7 @@ def test_whatever_hangs_no_limit_is_exceeded_and_a_place_is_left(
     steps: list[tuple[list[WaitingSubscription], int]], data: st.DataObject
 ) -> None:
     """Jobs are created and never end."""
-    limits = Limits(*(data.draw(st.integers(LEAST, 300)) for _ in range(4)))
+    limits = Limits(*(data.draw(st.integers(LEAST, 300)) for _ in range(5)))
     open_jobs = OpenJobs()
     for items, room in steps:
         tenants = {int(item.subscription_id): item for item in items}
@@ -142,20 +150,44 @@ def test_a_tenant_with_little_under_way_goes_by_express_and_one_with_much_does_n
     }
 
 
-def test_who_is_done_soon_keeps_to_express_and_a_backlog_goes_by_bulk_while_that_flows() -> None:
+def test_who_has_little_to_do_keeps_to_express_and_who_has_much_to_bulk_while_that_flows() -> None:
     limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
     open_jobs = OpenJobs()
 
-    def lanes(due: int, *, bulk_flows: bool = True) -> set[tuple[Lane, int]]:
-        made = plan([proven(1, "t", due)], 500, open_jobs, limits, bulk_flows=bulk_flows)
+    def lanes(due: int, queued: Collection[str] = (), **how: bool) -> set[tuple[Lane, int]]:
+        made = plan([proven(1, "t", due)], 500, open_jobs, limits, queued=queued, **how)
         return {(share.lane, share.places) for share in made.shares}
 
     assert lanes(100) == {(Lane.BULK, 100)}  # nobody else is there
-    open_jobs.add("another", Lane.BULK, 100)
-    assert lanes(100) == {(Lane.EXPRESS, 32)}
+    open_jobs.add("another", Lane.BULK, 10)
+    assert lanes(100) == lanes(0) == {(Lane.EXPRESS, 64)}
+    assert lanes(100, queued=["t"]) == {(Lane.BULK, 100)}
     assert lanes(400) == {(Lane.BULK, 400)}
-    assert lanes(400, bulk_flows=False) == {(Lane.EXPRESS, 32)}
-    assert lanes(0) == {(Lane.EXPRESS, 32)}  # nobody counted what is due
+    assert lanes(400, bulk_flows=False) == {(Lane.EXPRESS, 64)}
+    open_jobs.counted([("t", Lane.BULK, 64)])
+    assert lanes(100, bulk_flows=False) == {(Lane.BULK, 100)}  # what hangs is its own
+    open_jobs.add("another", Lane.BULK, 10)
+    assert lanes(100) == {(Lane.BULK, 100)}  # it has much under way
+
+
+def test_many_tenants_with_a_little_each_are_not_held_up_by_the_size_of_express() -> None:
+    limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
+    items = [proven(number, f"{number}", 5) for number in range(100)]
+    queued = {item.tenant for item in items}
+    made = plan(items, 500, OpenJobs(), limits, queued=queued)
+    assert sum(share.places for share in made.shares) == 500
+
+
+def test_express_requests_that_last_leave_their_places_until_there_are_too_many_of_those() -> None:
+    limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
+
+    def places(lasting: int) -> int:
+        open_jobs = OpenJobs()
+        open_jobs.counted([("others", LASTING_EXPRESS, lasting), ("others", LASTING, 1)])
+        made = plan([proven(1, "t", 500)], 500, open_jobs, limits, bulk_flows=False)
+        return sum(share.places for share in made.shares)
+
+    assert [places(lasting) for lasting in (0, 128, 228, 256)] == [64, 64, 14, 0]
 
 
 def test_express_jobs_are_never_more_than_the_slots_that_are_kept_for_them() -> None:
@@ -164,7 +196,7 @@ def test_express_jobs_are_never_more_than_the_slots_that_are_kept_for_them() -> 
     for number in range(1000):
         for share in plan([proven(number, f"{number}", 1)], 500, open_jobs, limits).shares:
             open_jobs.add(f"{number}", share.lane, share.places)
-    assert open_jobs.of_lane[Lane.EXPRESS] == 63
+    assert open_jobs.of_lane[Lane.EXPRESS] == 127
 
 
 def test_a_tenant_whose_endpoints_hang_leaves_places_for_new_ones_of_others() -> None:
@@ -177,7 +209,7 @@ def test_a_tenant_whose_endpoints_hang_leaves_places_for_new_ones_of_others() ->
     open_jobs = OpenJobs()
     for _ in range(50):  # after each step it is known who hangs
         for share in plan(hogs, 500, open_jobs, limits).shares:
-            open_jobs.add(f"hog-{share.subscription_id % 100}", TURNED_SLOW, share.places)
+            open_jobs.add(f"hog-{share.subscription_id % 100}", LASTING, share.places)
         new = WaitingSubscription(SubscriptionId(0), "new", 5, False, None, None)
         places = {
             share.subscription_id: share.places
@@ -211,5 +243,5 @@ def test_open_jobs_that_others_end_are_never_fewer_than_none() -> None:
     open_jobs.counted([("a", 1, 3), ("a", 3, 2), ("b", 1, 1)])
     open_jobs.add("a", 1, -5)
     open_jobs.add("c", 0, -1)
-    assert (open_jobs.total, open_jobs.of_lane) == (3, [0, 1, 0, 2, 0])
+    assert (open_jobs.total, open_jobs.of_lane) == (3, [0, 1, 0, 2, 0, 0, 0])
     assert (open_jobs.of_tenant("a"), open_jobs.of_tenant("a", 3)) == (2, 2)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from surehook.pipeline.slots import Slots
+from surehook.pipeline.slots import Slots, most_at_once
 from surehook.records import Lane
 
 MEMORY = 64 * 2**20
@@ -25,39 +25,54 @@ def filled(slots: Slots, lane: Lane, payload_bytes: int = 0) -> int:
     return begun
 
 
-def test_bulk_leaves_a_quarter_to_express_and_an_eighth_to_the_unproven() -> None:
+def test_express_has_slots_of_its_own_and_bulk_leaves_an_eighth_to_the_unproven() -> None:
     slots = Slots(256, 256, MEMORY)
-    assert counts(slots) == [256, 160, 32, 128]
-    assert filled(slots, Lane.BULK) == 160
-    assert counts(slots) == [96, 0, 32, 128]
+    assert counts(slots) == [128, 224, 32, 128, 32]
+    assert filled(slots, Lane.BULK) == 224
+    assert counts(slots) == [128, 0, 32, 128, 32]
     assert filled(slots, Lane.UNPROVEN) == 32
-    assert counts(slots) == [64, 0, 0, 128]
+    assert counts(slots) == [128, 0, 0, 128, 32]
     assert filled(slots, Lane.SLOW) == 128
-    assert filled(slots, Lane.EXPRESS) == 64
-    assert counts(slots) == [0, 0, 0, 0]
+    assert filled(slots, Lane.ASIDE) == 32
+    assert filled(slots, Lane.EXPRESS) == 128
+    assert counts(slots) == [0, 0, 0, 0, 0]
 
 
 def test_a_request_that_lasts_leaves_its_slot_until_there_are_too_many_of_those() -> None:
     slots = Slots(8, 16, MEMORY)
-    for begun in (5, 5, 3, 0):
+    for begun in (7, 7, 1, 0):
         assert filled(slots, Lane.BULK) == begun
         for _ in range(begun):
             slots.age(Lane.BULK)
-    assert counts(slots) == [3, 0, 1, 8]  # eight of the thirteen left their slots
-    for _ in range(13):
+    assert counts(slots) == [4, 0, 1, 8, 1]  # eight of the fifteen left their slots
+    for _ in range(15):
         slots.end(Lane.BULK, 0, aged=True)
-    assert counts(slots) == [8, 5, 1, 8]
+    assert counts(slots) == [4, 7, 1, 8, 1]
 
 
-def test_an_express_request_that_lasts_always_leaves_its_slot() -> None:
+def test_express_requests_that_last_are_counted_apart() -> None:
     slots = Slots(8, 8, MEMORY)
-    for _ in range(10):
-        assert filled(slots, Lane.EXPRESS) == 8
-        for _ in range(8):
+    for begun in (4, 4, 0):
+        assert filled(slots, Lane.EXPRESS) == begun
+        for _ in range(begun):
             slots.age(Lane.EXPRESS)
-    for _ in range(80):
+    assert counts(slots) == [0, 7, 1, 4, 1]
+    for _ in range(8):
         slots.end(Lane.EXPRESS, 0, aged=True)
-    assert counts(slots) == [8, 5, 1, 4]
+    assert counts(slots) == [4, 7, 1, 4, 1]
+
+
+def test_however_much_hangs_no_more_is_under_way_than_was_promised() -> None:
+    for concurrency, slow in ((1, 8), (8, 8), (32, 100), (256, 256)):
+        slots = Slots(concurrency, slow, MEMORY)
+        begun = 0
+        for _ in range(20):
+            for lane in Lane:
+                count = filled(slots, lane)
+                begun += count
+                for _ in range(count):
+                    slots.age(lane)
+        assert begun <= most_at_once(concurrency, slow)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 3, 4, 5, 256])
@@ -69,7 +84,7 @@ def test_what_hangs_leaves_memory_to_the_others() -> None:
     slots = Slots(256, 256, MEMORY)
     megabyte = 2**20
     assert filled(slots, Lane.SLOW, megabyte) == 32
-    assert slots.rooms()[Lane.UNPROVEN].count == 0
+    assert slots.rooms()[Lane.UNPROVEN].count == slots.rooms()[Lane.ASIDE].count == 0
     assert filled(slots, Lane.BULK, megabyte) == 16
     assert slots.memory_short and not slots.memory_full
     assert filled(slots, Lane.EXPRESS, megabyte) == 16
@@ -109,11 +124,12 @@ def test_a_question_for_several_lanes_never_gets_more_of_one_than_there_is_room_
 
 def test_an_idle_worker_asks_once_for_all_lanes_and_a_busy_one_for_as_much_as_it_can_take() -> None:
     slots = Slots(256, 256, MEMORY)
-    assert [(one.lanes, one.count) for one in slots.questions(busy=False)] == [((0, 3), 32)]
+    assert [(one.lanes, one.count) for one in slots.questions(busy=False)] == [((0, 4), 32)]
     assert [(one.lanes, one.count) for one in slots.questions(busy=True)] == [
-        ((0, 1), 160),
-        ((2, 2), 32),
-        ((3, 3), 128),
+        ((0, 1), 128),
+        ((2, 4), 32),
     ]
     filled(slots, Lane.BULK)
-    assert [one.lanes for one in slots.questions(busy=False)] == [(0, 0), (2, 2), (3, 3)]
+    assert [one.lanes for one in slots.questions(busy=False)] == [(0, 0), (2, 4)]
+    filled(slots, Lane.UNPROVEN)
+    assert [one.lanes for one in slots.questions(busy=False)] == [(0, 0), (3, 3), (4, 4)]

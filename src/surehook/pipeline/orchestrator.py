@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -26,7 +26,7 @@ from surehook.delivery import ErrorCode
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
-from surehook.pipeline.shares import Limits, OpenJobs, plan
+from surehook.pipeline.shares import LASTING, LASTING_EXPRESS, Limits, OpenJobs, plan
 from surehook.records import (
     AppliedResult,
     Lane,
@@ -55,7 +55,7 @@ NEWEST = 200
 COUNT_SECONDS = 1.0
 # … or, while someone gets less than it asks for, this often.
 COUNT_CUT_SECONDS = 0.1
-# What is in the lane for bulk, and of which nothing has ended for so long, hangs.
+# If nothing of what is in the lane for bulk has ended for so long, it hangs.
 BULK_STUCK_SECONDS = 0.5
 # When only endpoints that may hang have anything due, and their places are taken.
 HELD_SECONDS = 0.1
@@ -154,6 +154,7 @@ class Orchestrator(Component):
         if not waiting:
             return await self._until_due(bucket)
         hidden = sum(item.due for item in waiting) >= self._batch
+        queued = {item.tenant for item in waiting} if hidden else set()
         if hidden:
             newest = await self._store.newest_subscriptions(bucket.number, NEWEST)
             known = {item.subscription_id for item in waiting}
@@ -161,7 +162,7 @@ class Orchestrator(Component):
         now = time.monotonic()
         # A backlog that could take all the room each time leaves half of it now and then.
         looking = hidden and now >= bucket.look_due
-        created = await self._create_for(bucket, waiting, room // 2 if looking else room)
+        created = await self._create_for(bucket, waiting, room // 2 if looking else room, queued)
         if looking:
             bucket.look_due = now + LOOK_SECONDS
             created += await self._look_around(bucket, room - created)
@@ -197,13 +198,17 @@ class Orchestrator(Component):
         return await self._create_for(bucket, others, room) if others else 0
 
     async def _create_for(
-        self, bucket: _Bucket, waiting: list[WaitingSubscription], room: int
+        self,
+        bucket: _Bucket,
+        waiting: list[WaitingSubscription],
+        room: int,
+        queued: Collection[str] = (),
     ) -> int:
         now = time.monotonic()
         if bucket.held:
             bucket.held = {number: until for number, until in bucket.held.items() if until > now}
             waiting = [item for item in waiting if item.subscription_id not in bucket.held]
-        if not bucket.open.in_bulk:
+        if not bucket.open.of_lane[Lane.BULK]:
             bucket.bulk_flowed_at = now
         made = plan(
             waiting,
@@ -212,6 +217,7 @@ class Orchestrator(Component):
             self._limits,
             self._store.caps.first_ramp,
             bulk_flows=now < bucket.bulk_flowed_at + BULK_STUCK_SECONDS,
+            queued=queued,
         )
         bucket.cut = made.cut
         if not made.shares:
@@ -296,7 +302,7 @@ class Orchestrator(Component):
 
     async def _learn(self, bucket: _Bucket, applied: list[AppliedResult]) -> None:
         """What has ended is not open any more; how long it took says how the endpoint does."""
-        ended = Counter((result.subscription_id, result.lane) for result in applied)
+        ended = Counter((result.subscription_id, counted_lane(result)) for result in applied)
         for (subscription_id, lane), count in ended.items():
             tenant = self._tenants.get(subscription_id)
             if tenant is not None:
@@ -308,6 +314,13 @@ class Orchestrator(Component):
             bucket.held.pop(number, None)
         if learnt:
             await self._store.set_paces(learnt)
+
+
+def counted_lane(result: AppliedResult) -> int:
+    """Where the job was counted at last."""
+    if not result.slow or result.lane >= Lane.SLOW:
+        return result.lane
+    return LASTING_EXPRESS if result.lane == Lane.EXPRESS else LASTING
 
 
 def paces(applied: Iterable[AppliedResult]) -> dict[int, Pace]:

@@ -4,34 +4,38 @@ Whatever hangs keeps the jobs that it has, so a fair order alone does not help t
 room that nobody else can take. Each tenant may hold at most ALPHA times of what is *free*: one that
 takes all it can leaves a third, two leave a fifth, and there is always something left for whoever
 comes next, with nothing reserved while nobody asks. The same rule bounds the jobs of endpoints that
-have hardly answered yet and of those that are slow, each as a whole.
+have hardly answered yet and of those that are slow, each as a whole. What workers set aside counts
+no longer.
 
-A tenant with little under way goes by EXPRESS. Those jobs are so few in all that each worker has a
-slot for every one of them (see slots.py). A tenant with more to do goes by BULK, where it may have
-to wait behind others; while those hang, or if it would be done soon anyway, it keeps to EXPRESS.
+A tenant with little to do and little under way goes by EXPRESS. Those jobs are so few in all that
+each worker has a slot for every one of them (see slots.py). A tenant with more to do goes by BULK,
+where it may have to wait behind others; while those hang, it goes by EXPRESS too. A tenant that is
+alone goes by BULK.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from surehook.pipeline.slots import express_slots, unproven_slots
 from surehook.records import Lane, Share, WaitingSubscription
 
 # A tenant may hold so many times the free places.
 ALPHA = 2
 # Endpoints that may hang get at most one part in so many of a batch's places.
 PART = 4
-# A tenant with less than so many times all EXPRESS places to do keeps to these.
-LITTLE = 4
 # With fewer places than this the rule above would give nobody any.
 LEAST = 4
-# Jobs in other lanes than SLOW whose endpoints have become slow since.
-TURNED_SLOW = len(Lane)
-LANES = len(Lane) + 1
+# Requests that have been under way for long have left their lanes: EXPRESS, BULK and UNPROVEN.
+LASTING_EXPRESS = len(Lane)
+LASTING = LASTING_EXPRESS + 1
+LANES = LASTING + 1
+# What hangs, or may do so.
+HANGING = (Lane.SLOW, LASTING_EXPRESS, LASTING)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -44,6 +48,7 @@ class Limits:
     express: int
     unproven: int
     slow: int
+    lasting_express: int  # these leave their places
 
     @classmethod
     def of(cls, open_jobs: int, slots: int, slow_slots: int, buckets: int = 1) -> Limits:
@@ -53,7 +58,13 @@ class Limits:
         are open than a worker can have under way, nor take more than a quarter of all places.
         """
         most = open_jobs // 4
-        parts = (open_jobs, slots // 4, min(slots // 8, most), min(slow_slots // 2, most))
+        parts = (
+            open_jobs,
+            min(express_slots(slots), most),
+            min(unproven_slots(slots), most),
+            min(slow_slots // 2, most),
+            slow_slots // 2,
+        )
         return cls(*(max(part // buckets, LEAST) for part in parts))
 
 
@@ -83,11 +94,6 @@ class OpenJobs:
         self.of_lane[lane] += count
         self.total += count
 
-    @property
-    def in_bulk(self) -> int:
-        """Those that wait for a worker there, or may do so."""
-        return self.of_lane[Lane.BULK] + self.of_lane[TURNED_SLOW]
-
     def of_tenant(self, tenant: str, lane: int | None = None) -> int:
         own = self._counts.get(tenant)
         if own is None:
@@ -109,19 +115,26 @@ def plan(
     first_ramp: int = 0,
     *,
     bulk_flows: bool = True,
+    queued: Collection[str] = (),
 ) -> Plan:
-    """Who gets how many of `room` places, now. A subscription that is new has `first_ramp`."""
-    return _Planning(room, open_jobs, limits, first_ramp, bulk_flows).made_for(waiting)
+    """Who gets how many of `room` places, now. A subscription that is new has `first_ramp`.
+    `queued`: tenants that may have more to do than was counted."""
+    return _Planning(room, open_jobs, limits, first_ramp, bulk_flows, queued).made_for(waiting)
 
 
 class _Planning:
     def __init__(
-        self, room: int, open_jobs: OpenJobs, limits: Limits, first_ramp: int, bulk_flows: bool
+        self,
+        room: int,
+        open_jobs: OpenJobs,
+        limits: Limits,
+        first_ramp: int,
+        bulk_flows: bool,
+        queued: Collection[str],
     ) -> None:
         self._room = room
         self._bulk_flows = bulk_flows
-        # Who has less to do than this is done soon.
-        self._little = min(LITTLE * limits.express, room)
+        self._queued = queued
         self._open = open_jobs
         self._limits = limits
         self._first_ramp = first_ramp
@@ -162,9 +175,9 @@ class _Planning:
         ramps: dict[int, int] = {}
         due: Counter[str] = Counter()  # as far as it was counted
         for item in random.sample(items, len(items)):
+            due[item.tenant] += item.due
             tenants.setdefault(item.tenant, {})[item.subscription_id] = self._demand(item)
             ramps[item.subscription_id] = self._ramp(item)
-            due[item.tenant] += item.due
         asked = {tenant: sum(own.values()) for tenant, own in tenants.items()}
         allowed = {t: min(count, self._allowed(t, lane)) for t, count in asked.items()}
         room = self._room if lane is Lane.BULK else min(max(self._room // PART, 1), self._room)
@@ -172,12 +185,9 @@ class _Planning:
             # Once more: others have got something meanwhile.
             places = min(fair, self._allowed(tenant, lane))
             own_lane = lane
-            if lane is Lane.BULK:
-                quick = self._allowed(tenant, Lane.EXPRESS)
-                alone = len(tenants) == 1 and not self._in_bulk_before(tenant)
-                little = due[tenant] < self._little
-                if places <= quick or (not alone and (little or not self._bulk_flows)):
-                    own_lane, places = Lane.EXPRESS, min(places, quick)
+            if lane is Lane.BULK and not self._by_bulk(tenant, due[tenant], len(tenants) == 1):
+                own_lane = Lane.EXPRESS
+                places = min(places, self._allowed(tenant, own_lane))
             self._new.add(tenant, own_lane, places)
             self._room -= places
             self._made.cut |= places < asked[tenant]
@@ -188,9 +198,14 @@ class _Planning:
             )
         self._made.cut |= len(allowed) > sum(1 for count in allowed.values() if count)
 
-    def _in_bulk_before(self, tenant: str) -> bool:
-        """Whether others have something there, behind which it would have to wait."""
-        return self._open.in_bulk > self._open.of_tenant(tenant, Lane.BULK)
+    def _by_bulk(self, tenant: str, due: int, only_one: bool) -> bool:
+        elsewhere = self._held(tenant) - self._held(tenant, Lane.EXPRESS)
+        much = max(due, 2 * elsewhere) >= self._limits.express or tenant in self._queued
+        # Others may keep it waiting there: those whose requests last hold slots as well.
+        no_others = all(
+            self._held(lane=lane) == self._held(tenant, lane) for lane in (Lane.BULK, LASTING)
+        )
+        return (much and self._bulk_flows) or (no_others and (much or only_one))
 
     def _allowed(self, tenant: str, lane: Lane) -> int:
         """How many more this tenant may have in this lane."""
@@ -200,16 +215,18 @@ class _Planning:
         if lane is Lane.BULK:
             return places
         if lane is Lane.EXPRESS:
-            return min(places, allowance(held, limits.express - self._held(lane=lane), alpha=1))
+            kept = max(self._held(lane=LASTING_EXPRESS) - limits.lasting_express, 0)
+            free = limits.express - self._held(lane=lane) - kept
+            return min(places, allowance(held, free, alpha=1))
         most = limits.slow if lane is Lane.SLOW else limits.unproven
         unused = most - self._held(lane=lane)
         own = self._held(tenant, lane)
-        hangs = self._held(tenant, Lane.SLOW) + self._held(tenant, TURNED_SLOW)
+        hangs = sum(self._held(tenant, each) for each in HANGING)
         if not own and (lane is Lane.SLOW or not hangs):
             return min(places, max(allowance(0, unused), min(unused, 1)))
         # The last places are for tenants that have none yet. When much hangs already, and some of
         # it is this tenant's, its new endpoints have to wait.
-        hanging = self._held(lane=Lane.SLOW) + self._held(lane=TURNED_SLOW)
+        hanging = sum(self._held(lane=each) for each in HANGING)
         if lane is Lane.UNPROVEN and hangs and hanging >= limits.slow:
             return 0
         return min(places, allowance(own, unused - most // PART))

@@ -18,7 +18,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from surehook import observe
@@ -28,7 +29,7 @@ from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.pipeline.slots import Room, Slots
-from surehook.records import JobReport, LeasedJob, correlation_id
+from surehook.records import JobReport, Lane, LeasedJob, correlation_id
 from surehook.states import JobStatus, SagaStatus
 from surehook.store.orchestrator import SLOW_SECONDS
 from surehook.store.worker import WorkerStore
@@ -104,6 +105,7 @@ class Worker(Component):
         self._memory_short = False
         self._busy = False  # more waited than there were slots for
         self._hanging_due = 0.0
+        self._lasting: Counter[int] = Counter()  # subscription → requests under way for long
         self._results: dict[int, list[tuple[_Lease, JobReport]]] = {
             bucket: [] for bucket in buckets
         }
@@ -128,7 +130,7 @@ class Worker(Component):
                 return IDLE_POLL_SECONDS  # the last one to end wakes us
             await self._run_suspects()
         self._memory_short = self._slots.memory_short
-        if self._slots.free <= 0 or self._slots.memory_full:
+        if not self._slots.questions(busy=True):
             return IDLE_POLL_SECONDS  # a slot or memory that becomes free wakes us
         gather = self._leased_at + GATHER_SECONDS - time.monotonic()
         if self._slots.bulk_free < self._worth_leasing() and gather > 0:
@@ -149,12 +151,13 @@ class Worker(Component):
     async def _lease(self) -> tuple[int, bool]:
         """How many jobs were leased, and whether more wait in the lanes that go first."""
         total, more = 0, False
-        for place, room in enumerate(self._slots.questions(busy=self._busy)):
-            if place > 0 and self._busy and time.monotonic() < self._hanging_due:
+        for room in self._slots.questions(busy=self._busy):
+            hanging = room.lanes[0] >= Lane.UNPROVEN
+            if hanging and self._busy and time.monotonic() < self._hanging_due:
                 break
             leased = await self._lease_from(room)
             total += leased
-            more |= place == 0 and leased >= room.count
+            more |= not hanging and leased >= room.count
         if not more or time.monotonic() >= self._hanging_due:
             self._hanging_due = time.monotonic() + HANGING_LOOK_SECONDS
         self._buckets = self._buckets[1:] + self._buckets[:1]
@@ -180,6 +183,9 @@ class Worker(Component):
             return
         leases = [_Lease(job, bucket, token) for job in jobs]
         await crashpoints.here("worker.after_lease")
+        if self._lasting:
+            leases = await self._set_aside(leases)
+            jobs = [lease.job for lease in leases]
         try:
             requests = await self._prepare(jobs)
         except Exception:
@@ -198,12 +204,24 @@ class Worker(Component):
             task.add_done_callback(self._ended)
         loop.call_later(SLOW_SECONDS, self._age, begun)
 
+    async def _set_aside(self, leases: list[_Lease]) -> list[_Lease]:
+        """The others. What waits for an endpoint that has begun to hang would take slots that
+        others can use: it is given back, to wait elsewhere."""
+        aside: list[_Lease] = []
+        others: list[_Lease] = []
+        for lease in leases:
+            hangs = lease.job.lane < Lane.UNPROVEN and self._lasting[lease.job.subscription_id]
+            (aside if hangs else others).append(lease)
+        await self._give_back(aside, Lane.ASIDE)
+        return others
+
     def _age(self, leases: list[_Lease]) -> None:
         """Those that are still under way leave their slots to others."""
         for lease in leases:
             if not lease.ended:
                 lease.aged = True
                 self._slots.age(lease.job.lane)
+                self._lasting[lease.job.subscription_id] += 1
                 self.wake()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -213,7 +231,8 @@ class Worker(Component):
             observe.emit("component.failed", component=self.name, reason=repr(error))
         free = self._slots.bulk_free
         has_room = self._memory_short and not self._slots.memory_short
-        if free in (1, self._slots.bulk_max, self._worth_leasing()) or has_room:
+        worth_it = free in (1, self._slots.bulk_max, self._worth_leasing())
+        if worth_it or has_room or self._slots.express_free == 1:
             self.wake()
 
     # ── Suspects ──────────────────────────────────────────────────────────────────────────────
@@ -258,13 +277,18 @@ class Worker(Component):
             self._finished(lease, outcome)
         finally:
             lease.ended = True
+            if lease.aged:
+                self._lasting -= Counter({lease.job.subscription_id: 1})  # keeps none at zero
             self._slots.end(lease.job.lane, len(lease.job.payload), aged=lease.aged)
 
-    async def _give_back(self, leases: Iterable[_Lease]) -> None:
-        """Unsent, so not an attempt: anyone may lease it again."""
+    async def _give_back(self, leases: Sequence[_Lease], lane: Lane | None = None) -> None:
+        """Unsent, so not an attempt: anyone may lease them again. All of one bucket."""
+        if not leases:
+            return
+        with suppress(DatabaseUnreachable):  # then the cleaner returns them
+            held = [(lease.job.job_id, lease.token) for lease in leases]
+            await self._store.give_back_jobs(leases[0].bucket, held, lane)
         for lease in leases:
-            with suppress(DatabaseUnreachable):  # then the cleaner returns it
-                await self._store.give_back_jobs(lease.bucket, [(lease.job.job_id, lease.token)])
             observe.emit(
                 "job.given_back",
                 correlation_id=correlation_id(lease.job.event_id),

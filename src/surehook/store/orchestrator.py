@@ -81,8 +81,10 @@ class OrchestratorStore:
         return None if row is None else row[0]
 
     async def count_open_jobs(self, bucket: int, count: int) -> list[tuple[str, int, int]]:
-        """Tenant, lane and how many; of at most `count` jobs."""
-        rows = await self._database.all("count_open_jobs", bucket=bucket, count=count)
+        """Tenant, lane (or LASTING_EXPRESS, LASTING) and how many; of at most `count` jobs."""
+        rows = await self._database.all(
+            "count_open_jobs", bucket=bucket, count=count, lasting_seconds=SLOW_SECONDS
+        )
         return [(row[0], row[1], int(row[2])) for row in rows]
 
     async def create_jobs(

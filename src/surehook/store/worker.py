@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from msgspec.structs import astuple
 
-from surehook.records import JobId, JobReport, LeasedJob, SagaId
+from surehook.records import JobId, JobReport, Lane, LeasedJob, SagaId
 from surehook.store.database import Database
 
 # The fields of a JobReport, in order, as finish_jobs calls them.
@@ -90,12 +90,16 @@ class WorkerStore:
         )
         return [(row[0], row[1]) for row in rows]
 
-    async def give_back_jobs(self, bucket: int, leases: Sequence[tuple[JobId, int]]) -> list[JobId]:
+    async def give_back_jobs(
+        self, bucket: int, leases: Sequence[tuple[JobId, int]], lane: Lane | None = None
+    ) -> list[JobId]:
+        """Into another lane, if one is given."""
         ordered = sorted(leases)
         rows = await self._database.all(
             "give_back_jobs",
             bucket=bucket,
             job_ids=[job_id for job_id, _ in ordered],
             lease_tokens=[token for _, token in ordered],
+            lane=lane,
         )
         return [row[0] for row in rows]

@@ -221,6 +221,7 @@ async def _due_sagas(
     for subscription_id, by_status in waiting.items():
         turns = chain.from_iterable(zip_longest(*by_status.values()))
         due += [saga for saga in turns if saga is not None][: rooms[subscription_id].places]
+    # Subscriptions are mixed: it is soon known which of them hang.
     return sorted(due, key=lambda saga: saga.saga_id)
 
 

@@ -84,16 +84,19 @@ FROM (
 ) AS first;
 
 -- name: count_open_jobs :many
--- Of each tenant in each lane; 4 = in another lane than the slow one, but it has become slow.
-SELECT s.tenant, IF(o.slow AND open.lane < 3, 4, open.lane) AS now_in, COUNT(*)
+-- Of each tenant in each lane; those that have been under way for long as 5 (express) and 6 (bulk,
+-- unproven): a worker has given their slots to others. What was set aside takes nobody's place.
+SELECT s.tenant, open.now_in, COUNT(*)
 FROM (
-    SELECT open_for, lane FROM webhook_delivery_jobs FORCE INDEX (idx_job_open)
-    WHERE bucket = :bucket AND open_for IS NOT NULL
+    SELECT subscription_id, CASE
+        WHEN lane < 3 AND started_at <= UTC_TIMESTAMP(6) - INTERVAL :lasting_seconds SECOND
+            THEN IF(lane = 0, 5, 6) ELSE lane END AS now_in
+    FROM webhook_delivery_jobs FORCE INDEX (idx_job_status_lease)
+    WHERE bucket = :bucket AND status IN ('Pending', 'Leased') AND lane < 4
     LIMIT :count
 ) AS open
-STRAIGHT_JOIN subscriptions s ON s.id = open.open_for
-LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = open.open_for
-GROUP BY s.tenant, now_in;
+STRAIGHT_JOIN subscriptions s ON s.id = open.subscription_id
+GROUP BY s.tenant, open.now_in;
 
 -- name: known_subscriptions :many
 SELECT subscription_id FROM orchestrator_subscriptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surehook.records import JobId, JobReport, LeasedJob, SagaId
+from surehook.records import JobId, JobReport, Lane, LeasedJob, SagaId
 from surehook.store.database import Row
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Table
@@ -145,14 +145,16 @@ class MysqlWorkerStore(WorkerStore):
         wanted = {report.job_id: report.status for report in ordered}
         return [(row[0], row[1]) for row in rows if wanted[row[0]] == row[2]]
 
-    async def give_back_jobs(self, bucket: int, leases: Sequence[tuple[JobId, int]]) -> list[JobId]:
+    async def give_back_jobs(
+        self, bucket: int, leases: Sequence[tuple[JobId, int]], lane: Lane | None = None
+    ) -> list[JobId]:
         tokens = dict(leases)
 
         async def work(session: MysqlSession) -> list[JobId]:
             rows = await session.all("held_jobs", bucket=bucket, job_ids=sorted(tokens))
             mine = [JobId(row[0]) for row in rows if row[1] == tokens[row[0]]]
             if mine:
-                await session.write("give_back_jobs", bucket=bucket, job_ids=mine)
+                await session.write("give_back_jobs", bucket=bucket, job_ids=mine, lane=lane)
             return mine
 
         return await self._database.in_transaction(work)

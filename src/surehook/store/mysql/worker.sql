@@ -99,5 +99,6 @@ ORDER BY id FOR UPDATE;
 
 -- name: give_back_jobs :none
 UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
-SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL, started_at = NULL
+SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL,
+    started_at = NULL, lane = COALESCE(:lane, lane)
 WHERE bucket = :bucket AND id IN :job_ids AND status = 'Leased';

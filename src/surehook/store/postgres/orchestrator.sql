@@ -83,20 +83,23 @@ FROM (
 ) AS first;
 
 -- name: count_open_jobs :many
--- Of each tenant in each lane; 4 = in another lane than the slow one, but it has become slow.
-SELECT s.tenant, CASE WHEN o.slow AND open.lane < 3 THEN 4 ELSE open.lane END,
-    sum(open.count)::bigint
+-- Of each tenant in each lane; those that have been under way for long as 5 (express) and 6 (bulk,
+-- unproven): a worker has given their slots to others. What was set aside takes nobody's place.
+SELECT s.tenant, open.lane, sum(open.count)::bigint
 FROM (
-    SELECT subscription_id, lane, count(*) AS count
+    SELECT subscription_id,
+        CASE WHEN lane < 3
+                AND started_at <= surehook_now() - interval '1 second' * :lasting_seconds::float8
+            THEN CASE lane WHEN 0 THEN 5 ELSE 6 END ELSE lane END AS lane,
+        count(*) AS count
     FROM (
-        SELECT subscription_id, lane FROM webhook_delivery_jobs
-        WHERE bucket = :bucket AND status IN ('Pending', 'Leased')
+        SELECT subscription_id, lane, started_at FROM webhook_delivery_jobs
+        WHERE bucket = :bucket AND status IN ('Pending', 'Leased') AND lane < 4
         LIMIT :count
     ) AS job
-    GROUP BY subscription_id, lane
+    GROUP BY 1, 2
 ) AS open
 JOIN subscriptions s ON s.id = open.subscription_id
-LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = open.subscription_id
 GROUP BY 1, 2;
 
 -- name: ensure_subscriptions :none
@@ -115,6 +118,7 @@ FOR UPDATE OF o SKIP LOCKED;
 -- A second statement after the locks, so that its snapshot sees every job that the locks' former
 -- holders committed: the cap is exact. Per subscription first attempts and retries take turns.
 -- Behind OFFSET 0 the open jobs are counted once, not once per use of `places`.
+-- In order of saga, so that subscriptions are mixed: it is soon known which of them hang.
 -- A clock that was set back must not hold up a limited subscription until it has caught up: what
 -- was refilled in the future was refilled long ago (a minute is more than orchestrators differ by).
 -- attempt_at is copied, which makes the unique key refuse a second job for the same attempt; such
@@ -171,7 +175,7 @@ WITH picked AS MATERIALIZED (
 ), created AS (
     INSERT INTO webhook_delivery_jobs
         (saga_id, attempt_at, event_id, subscription_id, bucket, lane)
-    SELECT id, next_attempt_at, event_id, subscription_id, :bucket, lane FROM picked
+    SELECT id, next_attempt_at, event_id, subscription_id, :bucket, lane FROM picked ORDER BY id
     ON CONFLICT DO NOTHING
     RETURNING saga_id, attempt_at, event_id, subscription_id, id
 )

@@ -95,7 +95,8 @@ RETURNING j.id, j.saga_id;
 
 -- name: give_back_jobs :many
 UPDATE webhook_delivery_jobs j
-SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL, started_at = NULL
+SET status = 'Pending', lease_until = NULL, lease_token = NULL, worker_id = NULL,
+    started_at = NULL, lane = COALESCE(:lane::smallint, j.lane)
 FROM (
     SELECT id, lease_token, :bucket::smallint AS bucket
     FROM unnest(:job_ids::bigint[], :lease_tokens::bigint[]) AS given (id, lease_token)

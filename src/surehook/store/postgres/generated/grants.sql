@@ -115,7 +115,7 @@ GRANT SELECT (id, subscription_id, sealed, expires_at)
     ON subscription_secrets TO job_worker;
 GRANT SELECT (id, saga_id, event_id, subscription_id, status, lease_until, lease_token, lease_resets, worker_id, started_at, bucket, lane)
     ON webhook_delivery_jobs TO job_worker;
-GRANT UPDATE (status, lease_until, lease_token, worker_id, response_status, error_code, retry_after, response_excerpt, started_at, finished_at)
+GRANT UPDATE (status, lease_until, lease_token, worker_id, response_status, error_code, retry_after, response_excerpt, started_at, finished_at, lane)
     ON webhook_delivery_jobs TO job_worker;
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO job_worker;
