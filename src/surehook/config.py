@@ -514,6 +514,13 @@ SETTINGS: tuple[Setting, ...] = (
         "How long a connection is kept for the next request.",
     ),
     Setting(
+        "api.answer_timeout",
+        1.5,
+        duration(0.5, 300),
+        "How long a request waits for the database; then its answer is 503, and the client tries "
+        "again.",
+    ),
+    Setting(
         "api.key_failures",
         60,
         whole(1, 1_000_000),

@@ -115,7 +115,13 @@ class Process:
         else:
             observing = await self._database(names[0])
         self._vitals = Vitals(
-            observing, self.databases, self.group.services, self._metrics, observer, system
+            observing,
+            self.databases,
+            self.group.services,
+            self._metrics,
+            observer,
+            system,
+            self._config.seconds("api.answer_timeout"),
         )
         if self.listener is not None or "api" in names:
             observe.listen(self._metrics)

@@ -32,8 +32,8 @@ from surehook.store.observer import ObserverStore
 PROCESSES_FRESH_SECONDS = 5.0
 KEPT_FRESH_SECONDS = 1.0
 READY_FRESH_SECONDS = 0.5
-# Less than a route has in all: /readyz and /metrics answer in their own words.
-DATABASE_SECONDS = 1.0
+# Of what a request has in all: /readyz and /metrics answer in their own words.
+DATABASE_SHARE = 2 / 3
 # Without these no event is delivered, although the API takes them.
 NEEDED = ("router", "orchestrator", "worker")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -61,21 +61,23 @@ class Vitals:
         databases: Mapping[str, Database],
         services: Sequence[Service],
         metrics: Metrics,
-        observer: ObserverStore | None = None,
-        system: SharedFigures | None = None,
+        observer: ObserverStore | None,
+        system: SharedFigures | None,
+        answer_seconds: float,
     ) -> None:
         """`observing` is whose answer counts as the database's; `observer` sees all tables."""
+        seconds = answer_seconds * DATABASE_SHARE
         self._databases = databases
         self._services = services
         self._metrics = metrics
-        self._schema = _Question(observing.check_schema, 0.0)
+        self._schema = _Question(observing.check_schema, 0.0, seconds)
         self._system = system
         self._kept: _Question[KeptFigures | None] | None = None
         if system is not None:
-            self._kept = _Question(system.current, KEPT_FRESH_SECONDS)
+            self._kept = _Question(system.current, KEPT_FRESH_SECONDS, seconds)
         self._processes: _Question[list[RunningComponent]] | None = None
         if observer is not None:
-            self._processes = _Question(observer.processes, PROCESSES_FRESH_SECONDS)
+            self._processes = _Question(observer.processes, PROCESSES_FRESH_SECONDS, seconds)
         self._ready: tuple[float, Readiness] = (0.0, Readiness(False, {}, []))
         self._draining = False
 
@@ -116,7 +118,7 @@ class Vitals:
         return running
 
     async def database(self) -> str:
-        """ "ok", or what is wrong with it; in DATABASE_SECONDS at most."""
+        """ "ok", or what is wrong with it; in two thirds of api.answer_timeout at most."""
         error = await self._schema.failure()
         if error is None:
             return "ok"
@@ -166,14 +168,17 @@ class _Question(Generic[Answer]):
     """Asked of the database at most every so often, and never twice at a time: one that hangs must
     not collect questions."""
 
-    def __init__(self, ask: Callable[[], Awaitable[Answer]], fresh_seconds: float) -> None:
+    def __init__(
+        self, ask: Callable[[], Awaitable[Answer]], fresh_seconds: float, seconds: float
+    ) -> None:
         self._ask = ask
+        self._seconds = seconds
         self._fresh_seconds = fresh_seconds
         self._due = 0.0
         self._asking: asyncio.Future[Answer] | None = None
 
     async def answer(self) -> Answer | None:
-        """None if there is none in DATABASE_SECONDS."""
+        """None if there is none in time."""
         if await self.failure() is not None or self._asking is None:
             return None
         return self._asking.result()
@@ -184,7 +189,7 @@ class _Question(Generic[Answer]):
             self._due = time.monotonic() + self._fresh_seconds
             self._asking = asyncio.ensure_future(self._ask())
             self._asking.add_done_callback(_heard)
-        await asyncio.wait([self._asking], timeout=DATABASE_SECONDS)
+        await asyncio.wait([self._asking], timeout=self._seconds)
         return self._asking.exception() if self._asking.done() else TimeoutError()
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from surehook.api import deadletters, deliveries, events, health, keys, strict, subscriptions
 from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
-from surehook.api.routes import NOBODY, QUICK_SECONDS, Answer, Call, Route, Table
+from surehook.api.routes import NOBODY, Answer, Call, Route, Table
 from surehook.api.wire import (
     DOCS_POLICY,
     SECURITY_HEADERS,
@@ -68,6 +68,7 @@ class Api:
         payload_max: int,
         batch_max: int,
         memory: int,
+        answer_seconds: float,
         metrics_open: bool = False,
     ) -> None:
         self.ingest = ingest
@@ -79,6 +80,7 @@ class Api:
         self.vitals = vitals
         self.payload_max = payload_max
         self.batch_max = batch_max
+        self.answer_seconds = answer_seconds
         self.metrics_open = metrics_open
         self.room = Room(memory)
         self.patience = events.Patience()
@@ -95,7 +97,8 @@ class Api:
                 route, number = self._route(scope)
                 asked = asyncio.get_running_loop().time()
                 key = await self._key(route, head)
-                left = route.seconds - (asyncio.get_running_loop().time() - asked)
+                allowed = max(route.seconds or 0.0, self.answer_seconds)
+                left = allowed - (asyncio.get_running_loop().time() - asked)
                 call = await self._call(route, number, scope, head, key, receive, held.read)
                 given = await self._within(route, call, left)
         except Exception as error:
@@ -145,7 +148,7 @@ class Api:
     async def _within(self, route: Route, call: Call, seconds: float) -> Answer:
         if len(self._under_way) >= UNDER_WAY_MAX:
             raise unavailable("Too many requests are under way.")
-        if route.seconds > QUICK_SECONDS and await self.vitals.database() != "ok":
+        if route.seconds is not None and await self.vitals.database() != "ok":
             # What may take long says at once that it cannot even begin.
             raise unavailable("The database does not answer.")
         task = asyncio.ensure_future(route.handler(call))

@@ -63,6 +63,7 @@ def assemble(
             store_of(KeyCheckStore, databases["key_checks"]),
             config.optional_text("api.admin_key"),
             config.number("api.key_failures"),
+            config.seconds("api.answer_timeout"),
         ),
         keys=Keys(store_of(KeyStore, databases["keys"])),
         observer=observer,
@@ -74,6 +75,7 @@ def assemble(
         payload_max=config.number("api.payload_max"),
         batch_max=config.number("api.batch_max"),
         memory=config.number("api.memory"),
+        answer_seconds=config.seconds("api.answer_timeout"),
         metrics_open=config.flag("api.metrics_open"),
     )
     return Server(

@@ -32,7 +32,6 @@ from surehook.store.key_checks import KeyCheckStore
 
 FRESH_SECONDS = 1.0
 LIFE_SECONDS = 2.0
-LOOKUP_SECONDS = 1.5
 TOUCH_SECONDS = 60.0
 KEYS_KEPT = 10_000
 LOOKUP_KEYS = 1000  # in one question
@@ -81,9 +80,14 @@ class KeyChecks:
     """Finds the key of each request."""
 
     def __init__(
-        self, store: KeyCheckStore, admin_key: str | None, failures_per_minute: int
+        self,
+        store: KeyCheckStore,
+        admin_key: str | None,
+        failures_per_minute: int,
+        lookup_seconds: float,
     ) -> None:
         self._store = store
+        self._lookup_seconds = lookup_seconds
         self._admin_hash = hashlib.sha256(admin_key.encode()).digest() if admin_key else b""
         self._admin = Key(0, "the configuration's", ALL_SCOPES, None)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
@@ -138,7 +142,7 @@ class KeyChecks:
             question.add_done_callback(_heard)
             try:
                 # Not wait_for(): giving up must not wait for the driver to cancel the question.
-                await asyncio.wait([question], timeout=LOOKUP_SECONDS)
+                await asyncio.wait([question], timeout=self._lookup_seconds)
             finally:
                 question.cancel()
             error: BaseException | None = DatabaseUnreachable("The database does not answer.")
@@ -168,7 +172,7 @@ class KeyChecks:
         return key
 
     async def _wait_for(self, answer: asyncio.Future[Key | None]) -> Key | None:
-        await asyncio.wait([answer], timeout=LOOKUP_SECONDS)
+        await asyncio.wait([answer], timeout=self._lookup_seconds)
         if not answer.done():
             raise unavailable("The key cannot be checked: the database does not answer.")
         try:

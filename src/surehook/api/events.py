@@ -24,7 +24,7 @@ from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
 from surehook.api.pages import before_id, before_time, encoded_cursor, page_of, shaped
 from surehook.api.problems import CONFLICT, invalid, not_found
-from surehook.api.routes import QUICK_SECONDS, Answer, Call, Route
+from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import (
     Accepted,
     BatchAnswer,
@@ -55,7 +55,7 @@ PATIENCE_SECONDS = 0.1
 ENVELOPE_MAX = 4096
 BATCH_EVENTS = 1000
 # One that waits for someone's transaction gives up in time for the others to be answered.
-BATCH_SECONDS = QUICK_SECONDS - 0.25
+BATCH_SPARE_SECONDS = 0.25
 # Enough for each event to be looked at by itself, so that the answer names the one at fault.
 BATCH_LEVELS = 100
 
@@ -113,7 +113,7 @@ async def post_event(api: Api, scope: dict[str, Any], receive: Receive, send: Se
         asked = asyncio.get_running_loop().time()
         key = await api.checks.check(head.authorization, head.client)
         key.need(Scope.INGEST)
-        left = QUICK_SECONDS - (asyncio.get_running_loop().time() - asked)
+        left = api.answer_seconds - (asyncio.get_running_loop().time() - asked)
         largest = api.payload_max + ENVELOPE_MAX
         with api.room.for_body() as held:
             body = await held.read(receive, head.length, largest)
@@ -181,9 +181,8 @@ async def post_batch(call: Call) -> Answer:
     """All are checked before any is stored."""
     events = read_batch(call.body, call.key, call.api.payload_max)
     api = call.api
-    answers = await api.ingest.publish_all(
-        events, lambda ticket: api.patience.end(ticket, BATCH_SECONDS)
-    )
+    seconds = api.answer_seconds - BATCH_SPARE_SECONDS
+    answers = await api.ingest.publish_all(events, lambda ticket: api.patience.end(ticket, seconds))
     return Answer(200, BatchAnswer([_result(answer, call.request_id) for answer in answers]))
 
 

@@ -20,9 +20,6 @@ from surehook.pipeline.keys import Scope
 if TYPE_CHECKING:
     from surehook.api.app import Api
 
-# A read or a small write is answered in this time or not at all: the database is away. A client
-# is told within two seconds; the rest is for the way to it and back on a busy machine.
-QUICK_SECONDS = 1.5
 BODY_MAX = 64 * 1024
 
 
@@ -74,7 +71,9 @@ class Route:
     body_max: int | None = BODY_MAX  # None: as for a batch of events
     idempotent: bool = False  # takes an Idempotency-Key
     conditional: bool = False  # takes an If-Match
-    seconds: float = QUICK_SECONDS  # for the key and the work together
+    # For the key and the work together, if it may take long. None: api.answer_timeout, as for every
+    # read and small write; one that lasts longer means that the database is away.
+    seconds: float | None = None
     example: object = None  # of the body
     decoder: msgspec.json.Decoder[Any] | None = field(init=False, default=None)
 
