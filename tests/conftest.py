@@ -22,6 +22,7 @@ from support import Configure, OpenStore, programs, servers
 from support.clock import Clock, MysqlClock, PostgresClock
 from support.server import KINDS
 from support.servers import Server
+from support.waiting import PATIENT
 from surehook.config import Config, load
 from surehook.store import open_database
 from surehook.store.database import Database
@@ -218,7 +219,7 @@ def configure(place: Place) -> Configure:
             "SUREHOOK_DATABASE_URL": place.url,
             "SUREHOOK_ROLE_SECRET": place.role_secret or "",
         }
-        return load(Path(os.devnull), {**database, **(environment or {})}, flags)
+        return load(Path(os.devnull), {**PATIENT, **database, **(environment or {})}, flags)
 
     return configured
 

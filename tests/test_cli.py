@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.servers import Server, private_directory
+from support.waiting import PATIENCE
 from surehook import __version__, config
 from surehook.cli import COMMANDS
 from surehook.embedded.server import EmbeddedServer
@@ -36,7 +37,12 @@ def environment(**settings: str) -> dict[str, str]:
 
 def surehook(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], env=env, capture_output=True, text=True, check=False, timeout=60
+        [*COMMAND, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
 
 
@@ -144,9 +150,9 @@ async def test_ctrl_c_is_exit_130_without_a_traceback() -> None:
         process = await asyncio.create_subprocess_exec(
             *COMMAND, "doctor", env=env, stderr=subprocess.PIPE
         )
-        await asyncio.wait_for(waiting.wait(), 60)
+        await asyncio.wait_for(waiting.wait(), PATIENCE)
         process.send_signal(signal.SIGINT)
-        _, said = await asyncio.wait_for(process.communicate(), 60)
+        _, said = await asyncio.wait_for(process.communicate(), PATIENCE)
         server.close()
     assert process.returncode == 130 and b"Traceback" not in said
 

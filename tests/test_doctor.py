@@ -18,6 +18,7 @@ from support import Configure
 from support.old_server import old_server
 from support.rows import a_subscription
 from support.servers import Server, connected, private_directory
+from support.waiting import PATIENCE
 from surehook.config import load
 from surehook.doctor import examine, refuse_if_unsafe
 from surehook.embedded.server import EmbeddedServer
@@ -150,7 +151,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up_in_time() -> N
         environment = {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLES": "off"}
         config = load(NOTHING, environment, {"database.connect_timeout": 0.2})
         with pytest.raises(DatabaseUnreachable, match="no answer in time"):
-            await asyncio.wait_for(examine(config, Place(url, None)), 60)
+            await asyncio.wait_for(examine(config, Place(url, None)), PATIENCE)
         silence.set()
 
 

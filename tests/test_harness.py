@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support import servers
+from support.waiting import PATIENCE
 
 TEST = """
 import asyncio
@@ -34,7 +35,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def eventually(true: Callable[[], bool], seconds: float = 30) -> None:
+def eventually(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -93,38 +94,38 @@ def running_in(directory: Path) -> bool:
 
 def test_nothing_is_left_after_a_failure(tmp_path: Path, kind: str) -> None:
     run = start_run(tmp_path, kind, outcome=False)
-    assert run.wait(60) == 1, output_of(tmp_path)
+    assert run.wait(PATIENCE) == 1, output_of(tmp_path)
     directory = run_directory(tmp_path)
     assert directory.name.startswith("surehook-tests-")
     assert not running_in(directory) and not directory.exists()
 
 
 def test_nothing_is_left_after_ctrl_c(tmp_path: Path, kind: str) -> None:
-    run = start_run(tmp_path, kind, seconds=60)
+    run = start_run(tmp_path, kind, seconds=PATIENCE)
     eventually(lambda: has_said(tmp_path))
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the whole group
-    run.wait(60)
+    run.wait(PATIENCE)
     directory = run_directory(tmp_path)
     assert not running_in(directory) and not directory.exists()
 
 
 def test_nothing_goes_on_running_after_a_kill(tmp_path: Path, kind: str) -> None:
-    run = start_run(tmp_path, kind, seconds=60)
+    run = start_run(tmp_path, kind, seconds=PATIENCE)
     eventually(lambda: has_said(tmp_path))
     directory = run_directory(tmp_path)
     assert running_in(directory)
     os.killpg(run.pid, signal.SIGKILL)
-    run.wait(60)
+    run.wait(PATIENCE)
     eventually(lambda: not running_in(directory))
 
 
 def test_a_run_without_mysql_says_so_at_its_end(tmp_path: Path) -> None:
-    assert start_run(tmp_path, "wheel").wait(60) == 0, output_of(tmp_path)
+    assert start_run(tmp_path, "wheel").wait(PATIENCE) == 0, output_of(tmp_path)
     *_, said = output_of(tmp_path).partition(" NOT RUN ")
     assert "tests/scenarios on MySQL" in said and "SUREHOOK_TEST_ENGINES leaves MySQL out" in said
 
 
 def test_a_run_without_mysql_fails_at_once_where_it_is_required(tmp_path: Path) -> None:
-    assert start_run(tmp_path, "wheel", required="1").wait(60) == pytest.ExitCode.USAGE_ERROR
+    assert start_run(tmp_path, "wheel", required="1").wait(PATIENCE) == pytest.ExitCode.USAGE_ERROR
     assert "SUREHOOK_TEST_REQUIRE_MYSQL is set" in output_of(tmp_path)
     assert not (tmp_path / "said").exists()

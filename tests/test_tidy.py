@@ -112,6 +112,20 @@ def test_no_test_asks_how_long_something_took(path: Path) -> None:
     assert not wrong
 
 
+WAITING = re.compile(
+    r"\btimeout=[1-9]\d|\basyncio\.timeout\([1-9]|\.(wait|join)\([1-9][\d.]*\)"
+    r"|\bwait_for\(.*, [1-9][\d.]*\)"
+)
+
+
+@pytest.mark.parametrize("path", TESTS, ids=ids(TESTS))
+def test_no_test_says_how_long_another_process_may_take(path: Path) -> None:
+    """Whatever the number, some machine needs longer: waits for others have support's PATIENCE."""
+    text = path.read_text(encoding="utf-8")
+    wrong = [line.strip() for line in text.splitlines() if WAITING.search(line)]
+    assert not wrong
+
+
 # ── Imports ───────────────────────────────────────────────────────────────────────────────────
 
 

@@ -257,8 +257,7 @@ async def test_a_flood_of_wrong_keys_costs_few_questions(
         return await find(store, hashes)
 
     monkeypatch.setattr(KeyCheckStore, "find", counted)
-    monkeypatch.setattr(auth, "LOOKUP_SECONDS", 60.0)
-    checks = auth.KeyChecks(KeyCheckStore(await open_store("key_checks")), None, 10)
+    checks = auth.KeyChecks(KeyCheckStore(await open_store("key_checks")), None, 10, 60.0)
     waiting = [checks.check(b"Bearer shk_%d" % n, "192.0.2.1") for n in range(1900)]
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert asked == [auth.LOOKUP_KEYS, 900]

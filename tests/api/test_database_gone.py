@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support import Configure, servers
-from support.api import FLAGS, serving
+from support.api import FLAGS, OpenApi, serving
 from support.gate import Gate
 from support.http import Client, Reply
 from support.waiting import in_time, until
@@ -17,6 +17,8 @@ from surehook.store.logins import Place
 
 CLIENTS = 16
 TOLD_SECONDS = 2.0
+# As they are when nobody says otherwise.
+IMPATIENT = {"api.answer_timeout": "1500ms", "database.connect_timeout": "5s"}
 
 
 @pytest.fixture
@@ -29,12 +31,23 @@ async def gate(place: Place) -> AsyncIterator[Gate]:
 async def gated(configure: Configure, place: Place, gate: Gate) -> AsyncIterator[Client]:
     """The API behind the gate."""
     environment = {"SUREHOOK_DATABASE_URL": gate.url}
-    config = configure({**FLAGS, "database.statement_timeout": 3}, environment)
+    config = configure({**FLAGS, **IMPATIENT, "database.statement_timeout": 3}, environment)
     async with serving(config, Place(gate.url, place.role_secret)) as client:
         try:
             yield client
         finally:
             await gate.open()
+
+
+async def a_key(client: Client) -> str:
+    """Tried again, as a client does: on a slow machine an impatient API may answer 503."""
+
+    async def made() -> str | None:
+        reply = await client.post("/v1/keys", {"name": "a", "scopes": ["read"]})
+        return reply.json()["key"] if reply.status == 201 else None
+
+    key: str = await until(made)
+    return key
 
 
 class Load:
@@ -95,9 +108,8 @@ async def test_a_lost_database_is_told_in_two_seconds_and_nothing_is_falsely_ack
 async def test_every_other_route_says_503_while_the_database_is_away(
     gated: Client, gate: Gate, how: str
 ) -> None:
-    made = (await gated.post("/v1/keys", {"name": "a", "scopes": ["read"]})).json()
+    user = gated.with_key(await a_key(gated))
     getattr(gate, how)()
-    user = gated.with_key(made["key"])
     asked = [gated.get("/v1/events"), gated.get("/v1/deliveries/1"), user.get("/v1/events")]
     asked += [gated.post("/v1/keys", {"name": "b", "scopes": ["read"]})]
     asked += [gated.post("/v1/dead-letters/1/requeue"), gated.get("/v1/subscriptions")]
@@ -118,18 +130,22 @@ async def test_every_other_route_says_503_while_the_database_is_away(
     async def recovered() -> bool:
         return (await gated.get("/readyz")).status == 200
 
+    async def let_in() -> bool:
+        return (await user.get("/v1/events")).status == 200
+
     await until(recovered)
-    assert (await user.get("/v1/events")).status == 200
+    await until(let_in)
 
 
 async def test_a_key_that_was_found_late_leaves_its_request_the_less_time(
-    client: Client, owner: Any, database_url: str
+    open_api: OpenApi, owner: Any, database_url: str
 ) -> None:
-    made = (await client.post("/v1/keys", {"name": "a", "scopes": ["read"]})).json()
+    client = await open_api(IMPATIENT)
+    made = await a_key(client)
     await owner.execute("BEGIN; LOCK TABLE events")
     async with servers.connected(database_url) as other:
         await other.execute("BEGIN; LOCK TABLE api_keys")
-        asking = client.with_key(made["key"]).get("/v1/events")
+        asking = client.with_key(made).get("/v1/events")
         asked = asyncio.ensure_future(in_time(asking, TOLD_SECONDS))
         await asyncio.sleep(1.0)
         await other.execute("ROLLBACK")

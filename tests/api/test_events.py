@@ -13,7 +13,6 @@ import pytest
 from support.api import NewKey, OpenApi
 from support.http import Client
 from support.rows import a_saga, an_event, many_deliveries
-from surehook.api import events
 from surehook.states import SagaStatus
 
 EVENT = {"event_type": "order.paid", "payload": {"order": 1}}
@@ -196,16 +195,6 @@ async def held(owner: Any, external_id: str) -> AsyncIterator[None]:
         await transaction.rollback()
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: the database's own limit for a lock ends the wait."""
-    monkeypatch.setattr(events, "QUICK_SECONDS", 60.0)
-    monkeypatch.setattr(events, "BATCH_SECONDS", 60.0)
-    (batch,) = [route for route in events.ROUTES if route.path == "/v1/events/batch"]
-    monkeypatch.setitem(batch.__dict__, "seconds", 60.0)
-
-
-@pytest.mark.usefixtures("patient")
 async def test_a_key_in_an_open_transaction_is_named_and_can_be_sent_again(
     client: Client, owner: Any
 ) -> None:
@@ -225,7 +214,6 @@ async def test_a_key_in_an_open_transaction_is_named_and_can_be_sent_again(
     assert (await client.post("/v1/events", event)).status == 202
 
 
-@pytest.mark.usefixtures("patient")
 async def test_in_a_batch_a_key_in_an_open_transaction_fails_its_own_event_only(
     client: Client, owner: Any
 ) -> None:

@@ -14,6 +14,7 @@ from support.api import FLAGS, OpenApi, serving
 from support.http import Client
 from support.receiver import Answer, Receiver
 from support.rows import a_job, a_saga, an_event
+from support.waiting import LEASE_SECONDS
 from surehook.receive import verify
 from surehook.states import JobStatus
 from surehook.store.logins import Place
@@ -62,7 +63,7 @@ async def test_a_subscription_is_created_once_per_key_and_its_secret_shown_once(
         ({"callback_url": "https://" + "a" * 600}, "callback_url"),
         ({"max_attempts": 0}, "max_attempts"),
         ({"base_delay_seconds": -1}, "base_delay_seconds"),
-        ({"request_timeout_seconds": 26}, "request_timeout_seconds"),
+        ({"request_timeout_seconds": LEASE_SECONDS - 4}, "request_timeout_seconds"),
         ({"concurrency_cap": 0}, "concurrency_cap"),
         ({"concurrency_cap": 257}, "concurrency_cap"),
         ({"rate_limit_per_second": 0}, "rate_limit_per_second"),
@@ -145,7 +146,7 @@ async def test_an_endpoint_is_verified_by_the_code_that_its_challenge_carried(
     body = {**NEW, "callback_url": receiver.url + "/hook"}
     made = (await client.post("/v1/subscriptions", body)).json()
     path = f"/v1/subscriptions/{made['id']}/verify"
-    asked = await client.post(f"{path}?wait=20", {})
+    asked = await client.post(f"{path}?wait=30", {})
     assert (asked.status, asked.json()["last_result"]) == (202, "not proved")
     code = msgspec.json.decode(receiver.requests[0].body)["code"]
     wrong = await client.post(path, {"code": "AAAA-AAAA-AAAA"})
@@ -290,6 +291,7 @@ async def test_what_exceeds_the_operators_ceilings_is_refused_and_the_setting_is
         {
             "limits.concurrency_cap": 40,
             "limits.rate": 50,
+            "delivery.request_timeout": "15s",
             "limits.request_timeout": "20s",
         }
     )

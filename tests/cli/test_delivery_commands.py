@@ -25,7 +25,7 @@ from support.rows import (
     many_deliveries,
     move_saga,
 )
-from support.waiting import until
+from support.waiting import PATIENCE, until
 from surehook.cli.delivery import _why
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
 from surehook.client.calls import Call
@@ -201,7 +201,9 @@ async def test_tail_begins_with_the_newest_and_shows_each_change_until_ctrl_c(
 
     async def next_line() -> dict[str, Any]:
         assert process.stdout is not None
-        shown: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
+        shown: dict[str, Any] = json.loads(
+            await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+        )
         return shown
 
     assert (await next_line())["id"] == saga
@@ -214,7 +216,7 @@ async def test_tail_begins_with_the_newest_and_shows_each_change_until_ctrl_c(
     shown = await next_line()
     assert (shown["id"], shown["status"]) == (saga, "InProgress")
     process.send_signal(signal.SIGINT)
-    _, said = await asyncio.wait_for(process.communicate(), 60)
+    _, said = await asyncio.wait_for(process.communicate(), PATIENCE)
     system = f"system: {command.env['SUREHOOK_URL']} (SUREHOOK_URL)\n"
     assert (process.returncode, said.decode()) == (0, system)
 

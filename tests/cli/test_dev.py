@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from support.servers import private_directory
+from support.waiting import PATIENCE, PATIENT
 from surehook import Client, certificates
 from surehook.cli.dev import chosen_data_dir
 from surehook.config import load
@@ -44,6 +45,7 @@ def environment(home: Path, settings: Mapping[str, str] | None = None) -> dict[s
         if not name.startswith("SUREHOOK_") and name != "DATABASE_URL"
     }
     own = {
+        **PATIENT,
         "SUREHOOK_CONFIG": os.devnull,
         "SUREHOOK_DATA_DIR": str(home / "data"),
         "SUREHOOK_LISTEN": "127.0.0.1:0",
@@ -77,10 +79,10 @@ class Running:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE)
 
     def client(self) -> Client:
-        return Client(self.fact("API"), self.fact("key"))
+        return Client(self.fact("API"), self.fact("key"), timeout=PATIENCE)
 
 
 @contextmanager
@@ -97,7 +99,7 @@ def started(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE)
         except (ValueError, subprocess.TimeoutExpired):
             process.kill()
             process.wait()
@@ -142,7 +144,7 @@ def test_a_reader_that_has_seen_enough_ends_it_cleanly(home: Path, lines: int) -
 
 def assert_ends_cleanly(process: subprocess.Popen[str], home: Path) -> None:
     assert process.stderr is not None
-    assert (process.wait(30), process.stderr.read()) == (1, "")
+    assert (process.wait(PATIENCE), process.stderr.read()) == (1, "")
     status = [*COMMAND, "db", "status"]
     stopped = subprocess.run(status, env=environment(home), capture_output=True, text=True)
     assert "running: no" in stopped.stdout
@@ -164,7 +166,7 @@ def test_an_authority_of_the_user_s_is_trusted_beside_its_own(home: Path) -> Non
         made = client.subscriptions.create("order.paid", url)
         assert made.secret
         listener.secrets = [made.secret]
-        client.subscriptions.verify(made.id, wait=20)
+        client.subscriptions.verify(made.id, wait=30)
         assert client.subscriptions.get(made.id).verified
         assert [one.status for one in arrived] == [200]
 
@@ -173,7 +175,7 @@ def test_an_authority_that_is_none_is_one_line_before_anything_starts(home: Path
     nothing = home / "empty.pem"
     nothing.touch()
     with started(home, settings={"SUREHOOK_CA_FILE": str(nothing)}) as process:
-        assert process.wait(30) == 2
+        assert process.wait(PATIENCE) == 2
         assert process.stderr is not None and process.stdout is not None
         assert f"The CA file {nothing} is empty or not PEM" in process.stderr.read()
         assert process.stdout.read() == ""
@@ -212,7 +214,7 @@ class Reader:
     def types(self, line: str) -> str:
         """One line in a shell that has ended."""
         shell = ["bash", "-c", f"{self._names}\n{line}"]
-        done = subprocess.run(shell, timeout=60, check=True, **self._command)
+        done = subprocess.run(shell, timeout=PATIENCE, check=True, **self._command)
         text: str = done.stdout
         return text
 
@@ -287,12 +289,12 @@ def test_its_first_line_says_where_its_data_lies(home: Path) -> None:
 
 def test_data_of_another_version_is_named_with_a_way_out(home: Path) -> None:
     def surehook(*arguments: str) -> None:
-        subprocess.run([*COMMAND, *arguments], env=environment(home), check=True, timeout=60)
+        subprocess.run([*COMMAND, *arguments], env=environment(home), check=True, timeout=PATIENCE)
 
     surehook("migrate")
     surehook("db", "psql", "--", "-qc", "UPDATE schema_migrations SET checksum = 'other'")
     with started(home) as process:
-        assert process.wait(30) == 1
+        assert process.wait(PATIENCE) == 1
         assert process.stderr is not None
         refusal = process.stderr.read()
     assert f"The data is in {home / 'data'}; to begin anew name another --data-dir." in refusal
@@ -305,7 +307,7 @@ def test_a_second_one_on_the_same_data_is_told_who_has_it_and_disturbs_nothing(h
     with development(home) as first, first.client() as client:
         before = client.subscriptions.get(1)
         with started(home) as second:
-            assert second.wait(60) == 3
+            assert second.wait(PATIENCE) == 3
             assert second.stderr is not None
             refusal = second.stderr.read()
         assert f"{home / 'data'} is in use by pid {first.process.pid} " in refusal
@@ -316,7 +318,7 @@ def test_a_second_one_on_the_same_data_is_told_who_has_it_and_disturbs_nothing(h
 
 def test_a_server_that_was_left_running_serves_one_dev_after_another(home: Path) -> None:
     def db(what: str) -> None:
-        subprocess.run([*COMMAND, "db", what], env=environment(home), check=True, timeout=60)
+        subprocess.run([*COMMAND, "db", what], env=environment(home), check=True, timeout=PATIENCE)
 
     db("start")
     try:

@@ -19,7 +19,7 @@ from support.api import FLAGS
 from support.http import Client
 from support.pipeline import running
 from support.rows import a_subscription, an_event
-from support.waiting import until
+from support.waiting import PATIENCE, PATIENT, until
 from surehook.store.logins import Place
 
 
@@ -27,6 +27,7 @@ def environment(place: Place, **others: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if "SUREHOOK" not in name}
     return {
         **kept,
+        **PATIENT,
         "SUREHOOK_DATABASE_URL": place.url,
         "SUREHOOK_ROLE_SECRET": place.role_secret or "",
         "SUREHOOK_ENCRYPTION_KEY": servers.ENCRYPTION_KEY,
@@ -59,7 +60,7 @@ async def test_a_server_that_forgets_acknowledged_writes_is_refused(
 ) -> None:
     """The tests' own server runs without fsync."""
     process = surehook("serve", env=environment(place), cwd=tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "fsync" in err and len(err.splitlines()) == 1 and out == ""
 
@@ -73,7 +74,7 @@ async def test_components_run_until_a_signal_and_then_drain(
     names = started(process)
     assert {next(names), next(names)} == {"router", "cleaner"}
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     ended = [json.loads(line) for line in err.splitlines()]
     assert sum(fact["event"] == "component.stopped" for fact in ended) == 2
@@ -87,7 +88,7 @@ async def test_the_log_says_which_database_is_used_and_where_the_api_listens(
     assert process.stderr is not None
     first, second = (json.loads(process.stderr.readline()) for _ in range(2))
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert first["event"] == "process.started" and first["components"] == ["api"]
     assert first["database"].startswith("postgresql://")
     assert first["installation"] and first["installation"] == second["installation"]
@@ -96,7 +97,7 @@ async def test_the_log_says_which_database_is_used_and_where_the_api_listens(
 
 async def test_an_unknown_component_is_refused_with_the_list(place: Place, tmp_path: Path) -> None:
     process = surehook("run", "rooter", env=environment(place), cwd=tmp_path)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "no component rooter" in err and "router" in err
 
@@ -107,7 +108,7 @@ async def test_a_database_without_the_schema_is_refused_with_the_command(
     place = Place(empty_url, postgres.role_secret)
     env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
     process = surehook("run", "router", env=env, cwd=tmp_path)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "surehook migrate" in err
 
@@ -148,7 +149,7 @@ async def test_a_process_without_the_api_serves_its_own_health_and_figures(
         assert (await client.get("/v1/events")).status == 404
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -161,7 +162,7 @@ async def test_an_address_for_health_that_is_taken_is_refused_in_one_line(
             place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_OBSERVE_LISTEN=address
         )
         process = surehook("run", "cleaner", env=env, cwd=tmp_path)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
     last = err.splitlines()[-1]
     assert last.startswith("surehook: ") and address in last and "SUREHOOK_OBSERVE_LISTEN" in last

@@ -15,6 +15,7 @@ import pytest
 from support.commands import Done, run_command
 from support.commandtree import COMMANDS, with_arguments
 from support.servers import private_directory
+from support.waiting import PATIENCE, PATIENT
 from surehook import system
 from surehook.config import load
 from surehook.embedded.directory import DataDirectory
@@ -279,7 +280,7 @@ def dev(home: Path) -> Iterator[Path]:
         own = {"HOME": str(home), "SUREHOOK_CONFIG": os.devnull, "SUREHOOK_LISTEN": "127.0.0.1:0"}
         process = subprocess.Popen(
             [sys.executable, "-m", "surehook", "dev", "--data-dir", str(directory / "dev")],
-            env={**kept, **own},
+            env={**kept, **PATIENT, **own},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -290,7 +291,7 @@ def dev(home: Path) -> Iterator[Path]:
             yield directory / "dev"
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE)
 
 
 def test_while_dev_runs_every_command_acts_on_it_and_says_so(home: Path, dev: Path) -> None:

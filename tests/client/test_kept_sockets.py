@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.either import Either
+from support.waiting import PATIENCE
 from surehook.client import AsyncClient, Client, Retry, ServiceUnavailable
 
 FORGED, HONEST = 66, 99
@@ -45,17 +46,17 @@ class Server:
             connection.recv(65536)
             connection.sendall(first)
             if number == 0:
-                self.go.wait(30)
+                self.go.wait(PATIENCE)
                 connection.sendall(answer(FORGED))
                 self.forged.set()
         self.go.clear()
-        self.go.wait(30)
+        self.go.wait(PATIENCE)
         for connection in open_ones:
             connection.close()
 
     def close(self) -> None:
         self.go.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         self._listener.close()
 
 
@@ -88,7 +89,7 @@ async def test_an_answer_that_nobody_asked_for_is_not_the_next_call_s(
                 for _ in range(10):
                     await asyncio.sleep(0.001)
             else:
-                server.forged.wait(30)
+                server.forged.wait(PATIENCE)
             assert (await client("publish", "a.b", {})).id == HONEST
             assert server.connections == 2
         finally:

@@ -15,6 +15,7 @@ from support.either import Either
 from support.pipeline import running
 from support.rows import an_event, many_deliveries
 from support.servers import ENCRYPTION_KEY
+from support.waiting import PATIENCE
 from surehook import observe
 from surehook.client import (
     AsyncClient,
@@ -54,7 +55,7 @@ async def url(
 
 @pytest.fixture(params=[Client, AsyncClient])
 async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Either]:
-    either = Either(request.param(url, ADMIN_KEY))
+    either = Either(request.param(url, ADMIN_KEY, timeout=PATIENCE))
     yield either
     await either.close()
 
@@ -65,14 +66,14 @@ async def subscribed(client: Either, receiver: Receiver, **named: Any) -> Any:
         "subscriptions.create", "order.paid", f"{receiver.url}/orders", **named
     )
     receiver.accept(subscription.secret)
-    await client("subscriptions.verify", subscription.id, wait=10)
+    await client("subscriptions.verify", subscription.id, wait=30)
     verified = await client("subscriptions.get", subscription.id)
     assert verified.verified, verified.verification
     return subscription
 
 
 async def arrived(receiver: Receiver, count: int) -> Any:
-    return (await asyncio.to_thread(receiver.wait_for, count))[-1]
+    return (await asyncio.to_thread(receiver.wait_for, count, PATIENCE))[-1]
 
 
 async def test_from_a_subscription_to_a_delivered_event(
@@ -87,7 +88,7 @@ async def test_from_a_subscription_to_a_delivered_event(
     assert delivery.webhook_id.endswith(f"_{published.id}_{subscription.id}")
 
     [found] = await client("deliveries.list", event_id=published.id)
-    done = await client("deliveries.wait_until_done", found.id)
+    done = await client("deliveries.wait_until_done", found.id, PATIENCE)
     assert (done.status, done.attempt_count) == ("Completed", 1)
     assert [attempt.response_status for attempt in done.attempts] == [200]
 
@@ -146,7 +147,7 @@ async def test_a_code_from_the_challenge_verifies_too(
 ) -> None:
     subscription = await client("subscriptions.create", "order.paid", surehook_receiver.url)
     # The receiver does not know the secret: the challenge is refused, but a person sees the code.
-    verification = await client("subscriptions.verify", subscription.id, wait=10)
+    verification = await client("subscriptions.verify", subscription.id, wait=30)
     assert verification.verified_at is None
     code = surehook_receiver.refused[0].json()["code"]
     with pytest.raises(InvalidRequest):
@@ -164,9 +165,10 @@ async def test_dead_letters_are_found_and_requeued(
     # The event is durable at once; its delivery exists as soon as the router has seen it.
     await arrived(surehook_receiver, 3)
     [delivery] = await client("deliveries.list", event_id=published.id)
-    assert (await client("deliveries.wait_until_done", delivery.id)).status == "DeadLettered"
+    done = await client("deliveries.wait_until_done", delivery.id, PATIENCE)
+    assert done.status == "DeadLettered"
     letters: list[Any] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(letters) < 3:
             letters = await client("dead_letters.list", subscription_id=subscription.id, limit=2)
     assert {letter.final_error_code for letter in letters} == {"GONE"}
@@ -221,7 +223,7 @@ async def test_a_key_pair_is_made_by_the_server_and_its_public_key_verifies(
 
 async def test_a_tenants_key_publishes_for_its_tenant(client: Either, url: str) -> None:
     key = await client("keys.create", "acme", ["ingest", "read"], tenant="acme")
-    other = Either(type(client.client)(url, key.key))
+    other = Either(type(client.client)(url, key.key, timeout=PATIENCE))
     published = await other("publish", "order.paid", 1)
     assert (await other("events.get", published.id)).tenant == "acme"
     elsewhere = await client("publish", "order.paid", 1, tenant="other")
@@ -235,7 +237,7 @@ async def test_keys_open_what_their_scopes_say_until_they_are_revoked(
 ) -> None:
     key = await client("keys.create", "ci", ["ingest"])
     assert key.key and key.key not in repr(key)
-    other = Either(type(client.client)(url, key.key))
+    other = Either(type(client.client)(url, key.key, timeout=PATIENCE))
     await other("publish", "order.paid", 1)
     with pytest.raises(NotPermitted):
         await other("events.list")
@@ -243,7 +245,7 @@ async def test_keys_open_what_their_scopes_say_until_they_are_revoked(
     revoked = await client("keys.revoke", key.id)
     assert revoked.revoked_at is not None
     with pytest.raises(NotAuthenticated):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while True:  # it takes effect within two seconds
                 await other("publish", "order.paid", 1)
     await other.close()

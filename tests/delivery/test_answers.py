@@ -212,7 +212,7 @@ def test_a_body_beyond_every_buffer_reaches_a_slow_reader_byte_for_byte(
     async def scenario(server: HostileServer) -> None:
         async with started() as sender:
             for _ in range(2):
-                assert (await sender.send(request(server.url, body, deadline=30))).delivered
+                assert (await sender.send(request(server.url, body))).delivered
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificates.authority().issue_cert("127.0.0.1").configure_cert(context)

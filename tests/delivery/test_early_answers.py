@@ -11,6 +11,7 @@ import pytest
 from support import certificates
 from support.hostile import HostileServer, Peer
 from support.sending import run
+from support.waiting import PATIENCE
 from surehook.delivery.connection import Connection
 from surehook.delivery.dialer import tls_context
 from surehook.delivery.outcome import ErrorCode, Outcome
@@ -39,8 +40,8 @@ def test_a_refusal_is_told_although_the_endpoint_then_reset_the_connection(loop:
 
     async def scenario(server: HostileServer) -> Outcome:
         connection = await connected(server)
-        gone.wait(10)  # on purpose: the loop stands still, so that writing comes first
-        async with asyncio.timeout(60):
+        gone.wait(PATIENCE)  # on purpose: the loop stands still, so that writing comes first
+        async with asyncio.timeout(PATIENCE):
             outcome = await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", 0.0)
         assert not connection.reusable
         connection.abort()
@@ -64,8 +65,8 @@ def test_a_success_that_was_there_before_the_request_is_none(loop: str) -> None:
 
     async def scenario(server: HostileServer) -> Outcome:
         connection = await connected(server)
-        spoken.wait(10)  # on purpose: the loop stands still
-        async with asyncio.timeout(5):
+        spoken.wait(PATIENCE)  # on purpose: the loop stands still
+        async with asyncio.timeout(PATIENCE):
             outcome = await connection.exchange(b"POST / HTTP/1.1\r\n\r\n", 0.0)
         connection.abort()
         return outcome

@@ -12,6 +12,7 @@ from support.hostile import Gone, HostileServer, Peer, Script
 from support.receiver import Answer, Receiver
 from support.records import HANDSHAKE, PAYLOAD, TICKET, Records
 from support.sending import request, run, started
+from support.waiting import PATIENCE
 from surehook.delivery.outcome import ErrorCode, Outcome
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -87,7 +88,7 @@ def test_what_is_forged_behind_a_200_is_not_the_answer_to_the_next_request(
                 for _ in range(10):
                     await asyncio.sleep(0.001)
             else:  # on purpose: the loop stands still
-                forged.wait(30)
+                forged.wait(PATIENCE)
             return await sender.send(request(server.url, b"{}"))
 
     with HostileServer(script, plain=True) as server:
@@ -115,10 +116,10 @@ def test_a_ticket_in_two_parts_behind_an_answer_is_waited_for_by_nobody(loop: st
     async def scenario(server: HostileServer) -> None:
         async with started() as sender:
             assert (await sender.send(request(server.url, b"{}"))).delivered
-            begun.wait(30)
+            begun.wait(PATIENCE)
             assert (await sender.send(request(server.url, b"{}"))).delivered
             assert server.connections == 2
-            ended.wait(30)
+            ended.wait(PATIENCE)
 
     with HostileServer(script, plain=True) as server:
         run(scenario(server), loop)
@@ -161,7 +162,7 @@ def read_the_rest(peer: Peer) -> None:
     peer.hang()
 
 
-async def large(server: HostileServer, *, used: bool, deadline: float = 20.0) -> Outcome:
+async def large(server: HostileServer, *, used: bool, deadline: float = PATIENCE) -> Outcome:
     async with started() as sender:
         if used:
             assert (await sender.send(request(server.url, b"{}"))).delivered
@@ -255,7 +256,7 @@ def test_a_record_in_two_parts_amid_the_request_is_read_for_what_it_is(
 
     async def scenario(server: HostileServer) -> Outcome:
         async with started() as sender:
-            return await sender.send(request(server.url, LARGE, deadline=20))
+            return await sender.send(request(server.url, LARGE))
 
     with HostileServer(script, plain=True) as server:
         outcome = run(scenario(server), loop)

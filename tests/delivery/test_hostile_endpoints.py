@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.hostile import PATIENCE, HostileServer, Peer, Script
+from support.hostile import HostileServer, Peer, Script
 from support.sending import request, run, settings, started
-from support.waiting import in_time
+from support.waiting import PATIENCE, in_time
 from surehook.delivery.outcome import ErrorCode, Outcome
 
 QUICK = 0.4
@@ -31,7 +31,7 @@ class Behaviour:
     script: Script
     code: ErrorCode | None
     status: int | None = None
-    deadline: float = 60.0
+    deadline: float = PATIENCE
     plain: bool = False
     body: bytes = b"{}"
     kept: bool = False

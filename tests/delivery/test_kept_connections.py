@@ -12,6 +12,7 @@ import pytest
 from support.hostile import HostileServer, Peer
 from support.receiver import Answer, Receiver
 from support.sending import request, run, settings, started, until
+from support.waiting import PATIENCE
 from surehook.delivery.outcome import ErrorCode, Outcome
 from surehook.delivery.pool import PoolLimits
 
@@ -88,7 +89,7 @@ def test_a_close_that_the_loop_has_not_seen_yet_is_found_before_writing(
         peer.read_request()
         peer.answer()
         if peer.number == 1:
-            go.wait(10)
+            go.wait(PATIENCE)
             if how == "reset":
                 peer.reset()
             elif how == "speak":
@@ -103,7 +104,7 @@ def test_a_close_that_the_loop_has_not_seen_yet_is_found_before_writing(
             assert (await sender.send(request(server.url))).delivered
             assert sender.idle_connections == 1
             go.set()
-            done.wait(10)  # on purpose: the loop stands still while the endpoint closes
+            done.wait(PATIENCE)  # on purpose: the loop stands still while the endpoint closes
             second = await sender.send(request(server.url))
             assert second.delivered and second.response_status == 200
 
@@ -127,8 +128,8 @@ async def test_a_connection_that_stays_idle_is_ended() -> None:
     async with Receiver() as receiver, started(settings(pool=limits)) as sender:
         assert (await sender.send(request(receiver.url))).delivered
         assert sender.idle_connections == 1  # nothing else has run since it was kept
-        await until(lambda: not sender.idle_connections, timeout=30)
-        await until(lambda: not receiver.open_connections, timeout=30)
+        await until(lambda: not sender.idle_connections)
+        await until(lambda: not receiver.open_connections)
 
 
 async def test_a_connection_past_its_age_is_not_used_again() -> None:
@@ -219,9 +220,9 @@ async def test_closing_ends_attempts_under_way_at_once_and_truthfully() -> None:
     async with Receiver() as receiver:
         receiver.script("/h", Answer(hang=True))
         async with started() as sender:
-            hanging = asyncio.create_task(sender.send(request(receiver.url + "/h", deadline=30)))
+            hanging = asyncio.create_task(sender.send(request(receiver.url + "/h")))
             await receiver.received(1)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             outcome = await hanging
         assert outcome.error_code is ErrorCode.PROTOCOL_ERROR and outcome.sent
         late = await sender.send(request(receiver.url))

@@ -11,7 +11,7 @@ from support.dns import NameServer
 from support.hostile import HostileServer, Peer
 from support.receiver import Answer, Receiver
 from support.sending import request, run, settings, started
-from support.waiting import in_time
+from support.waiting import PATIENCE, in_time
 from surehook.delivery import dialer
 from surehook.delivery.address import Address
 from surehook.delivery.outcome import ErrorCode
@@ -107,7 +107,7 @@ async def test_a_name_without_an_address_fails_by_its_code(kind: str) -> None:
         if kind == "empty":
             names.answer("a.example.test", [])
         async with started(settings(name_servers=(names.address,))) as sender:
-            outcome = await sender.send(request("https://a.example.test/", deadline=8))
+            outcome = await sender.send(request("https://a.example.test/"))
     assert outcome.error_code is ErrorCode.DNS_FAILED and not outcome.sent
 
 
@@ -191,7 +191,7 @@ def tunnel(target: list[bytes], refuse: bytes = b"") -> HostileServer:
             back = threading.Thread(target=pump, args=(onward, peer.sock), daemon=True)
             back.start()
             pump(peer.sock, onward)
-            back.join(5)
+            back.join(PATIENCE)
 
     return HostileServer(script, plain=True)
 
@@ -229,7 +229,7 @@ def test_a_proxy_that_refuses_is_a_failed_connection(answer: bytes) -> None:
     async def scenario(proxy: HostileServer) -> None:
         given = settings(proxy=f"http://127.0.0.1:{proxy.port}")
         async with started(given) as sender:
-            outcome = await sender.send(request("https://127.0.0.1:9/", deadline=2))
+            outcome = await sender.send(request("https://127.0.0.1:9/"))
         assert outcome.error_code is ErrorCode.CONNECT_FAILED and not outcome.sent
 
     with tunnel([], refuse=answer) as proxy:

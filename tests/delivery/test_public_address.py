@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import PATIENCE
+
 PUBLIC_V4, PUBLIC_V6 = "93.184.216.34", "2606:2800:220:1::34"
 TESTS = Path(__file__).parents[1]
 
@@ -86,7 +88,7 @@ def test_with_the_guard_on_only_the_public_address_is_reached(tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -125,7 +125,7 @@ def test_many_connections_at_once() -> None:
         async with Receiver(record=False) as receiver, started(settings()) as sender:
             receiver.script("/d", Answer(delay=2.0))
             outcomes = await asyncio.gather(
-                *(sender.send(request(receiver.url + "/d", deadline=30)) for _ in range(count))
+                *(sender.send(request(receiver.url + "/d")) for _ in range(count))
             )
             assert all(outcome.delivered for outcome in outcomes)
             assert receiver.connections == receiver.count == count

@@ -20,6 +20,7 @@ from support.records import (
     Records,
 )
 from support.sending import request, run, started, until
+from support.waiting import PATIENCE
 from surehook.delivery.outcome import ErrorCode, Outcome
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -88,7 +89,7 @@ def test_tickets_without_end_finish_an_idle_connection(loop: str) -> None:
         records = Records(peer)
         records.read_request()
         records.send((PAYLOAD, OK))
-        go.wait(10)
+        go.wait(PATIENCE)
         flood(records, peer)
 
     async def scenario(server: HostileServer) -> None:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from support.waiting import PATIENCE
 from surehook.embedded import binaries as programs
 from surehook.embedded.server import EmbeddedServer
 
@@ -87,7 +88,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def eventually(
-    true: Callable[[], bool], seconds: float = 20, otherwise: Callable[[], str] = lambda: ""
+    true: Callable[[], bool], seconds: float = PATIENCE, otherwise: Callable[[], str] = lambda: ""
 ) -> None:
     """Wait for a condition, up to a deadline."""
     deadline = time.monotonic() + seconds
@@ -137,7 +138,7 @@ def pipe(stream: IO[str] | None) -> IO[str]:
 
 def end(program: subprocess.Popen[str]) -> None:
     with contextlib.suppress(BrokenPipeError):
-        program.communicate("\n", timeout=60)
+        program.communicate("\n", timeout=PATIENCE)
 
 
 def wheel_binaries(tree: str = "pginstall18") -> Path:

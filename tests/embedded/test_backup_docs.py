@@ -12,6 +12,7 @@ from pathlib import Path
 
 from embedded_harness import pipe
 
+from support.waiting import PATIENCE
 from surehook.embedded.server import EmbeddedServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "backup.md"
@@ -60,7 +61,7 @@ class Machine:
 
 
 def answer(address: str, key: str) -> int:
-    connection = http.client.HTTPConnection(address, timeout=60)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
     connection.request("GET", "/v1/events", headers={"authorization": f"Bearer {key}"})
     status = connection.getresponse().status
     connection.close()
@@ -99,5 +100,5 @@ def test_the_documented_lines_bring_the_embedded_database_to_another_directory(
         assert answer(listen, json.loads(made)["key"]) == 200
     finally:
         serving.terminate()
-        serving.communicate(timeout=60)
+        serving.communicate(timeout=PATIENCE)
     assert serving.returncode == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from embedded_harness import eventually, is_running, pipe, processes_of
 
+from support.waiting import PATIENCE
 from surehook.embedded.directory import DataDirectory
 from surehook.embedded.server import EmbeddedServer
 
@@ -86,7 +87,7 @@ def test_in_the_foreground_a_signal_stops_it_cleanly(
     refused = db(data, "stop")
     assert refused.returncode == 3 and f"belongs to pid {program.pid}" in refused.stderr
     program.send_signal(number)
-    program.communicate(timeout=60)
+    program.communicate(timeout=PATIENCE)
     assert program.returncode == 0
     assert not processes_of(place)
 

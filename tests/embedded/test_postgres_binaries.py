@@ -11,6 +11,7 @@ import pytest
 from embedded_harness import FAST, IS_ROOT, PROGRAM, sql, system_binaries, wheel_binaries
 
 import surehook
+from support.waiting import PATIENCE
 from surehook.embedded import binaries as programs
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import EmbeddedServerError, UsageError
@@ -94,7 +95,7 @@ def test_root_copies_programs_that_the_account_cannot_reach_exactly_once(place: 
         for number in range(2)
     ]
     for program in started:
-        assert program.communicate("\n", timeout=100)[0].startswith("ready")
+        assert program.communicate("\n", timeout=PATIENCE)[0].startswith("ready")
     (copy,) = (place / "copies").iterdir()
     assert copy.name == "pginstall18-unknown" and copy.stat().st_uid == 0
     # The next start finds the copy by itself.

@@ -26,6 +26,7 @@ from embedded_harness import (
     start_program,
 )
 
+from support.waiting import PATIENCE
 from surehook.embedded.directory import DataDirectory
 from surehook.embedded.server import EmbeddedServer
 
@@ -169,7 +170,7 @@ def test_stopping_during_the_start_leaves_nothing_running(place: Path) -> None:
     program = start_program(place / "data")
     eventually(lambda: any((place / "data").glob("postgres.new-*")))
     os.killpg(program.pid, signal.SIGINT)
-    assert program.communicate(timeout=60)[0] == "interrupted\n"
+    assert program.communicate(timeout=PATIENCE)[0] == "interrupted\n"
     assert not processes_of(place)
 
 

@@ -24,6 +24,7 @@ from embedded_harness import (
     start_program,
 )
 
+from support.waiting import PATIENCE
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import EmbeddedServerError
 
@@ -166,7 +167,7 @@ def test_ctrl_c_reaches_the_program_and_not_postgres(each_data: Path, binaries: 
     word, _, postmaster, _ = first_line(program).split()
     assert word == "ready"
     os.killpg(program.pid, 2)
-    output, _ = program.communicate(timeout=60)
+    output, _ = program.communicate(timeout=PATIENCE)
     assert output == "interrupted\n"
     assert not is_running(int(postmaster))
     logs = "".join(one.read_text() for one in (each_data / "log").glob("postgresql-*.log"))

@@ -11,7 +11,7 @@ from support import Configure, OpenStore, servers
 from support.clock import Clock
 from support.pipeline import facts, running
 from support.rows import a_job, a_saga, a_subscription, many_sagas
-from support.waiting import until_row
+from support.waiting import PATIENCE, until_row
 from surehook.pipeline import cleaner as cleaner_module
 from surehook.pipeline.cleaner import POLL_MAX_SECONDS, Cleaner
 from surehook.pipeline.hints import Channel, Hints
@@ -105,7 +105,7 @@ async def test_a_job_that_is_being_written_is_left_for_the_next_time(
         await worker.execute(
             "UPDATE webhook_delivery_jobs SET status = 'Completed' WHERE id = $1", busy
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await cleaner.step()
         assert (await owner.fetchrow(JOB, free))[0] == "Pending"
     await cleaner.step()

@@ -14,7 +14,7 @@ from support import OpenStore, dialects, servers
 from support.pipeline import facts
 from support.rows import an_event
 from support.servers import Server
-from support.waiting import until
+from support.waiting import PATIENCE, until
 from surehook.errors import DatabaseUnreachable, UsageError
 from surehook.observe import crashpoints
 from surehook.pipeline.heldkeys import Busy, KeyHeld
@@ -104,7 +104,7 @@ async def test_who_publishes_again_as_soon_as_answered_is_answered_again(
     ingest: Ingest, external_id: str | None
 ) -> None:
     """The writer has just found nobody waiting when the next one comes."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         for number in range(20):
             key = external_id and f"{external_id}-{number}"
             assert (await ingest.publish(an_order(number, key))).id

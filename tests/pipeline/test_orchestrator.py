@@ -406,7 +406,7 @@ async def test_four_orchestrators_never_exceed_a_cap_of_ten(
             await stack.enter_async_context(running(configure(), place, ["orchestrator"]))
         await stack.enter_async_context(running(configure(), place, ["worker"], sender))
         watching = [asyncio.ensure_future(watch()) for _ in range(2)]
-        await until_row(owner, UNFINISHED, wanted=0, timeout=60)
+        await until_row(owner, UNFINISHED, wanted=0)
         done.set()
         await asyncio.gather(*watching)
     assert looks > 100

@@ -16,7 +16,7 @@ from support import servers
 from support.connections import migrate
 from support.pipeline import ALL, FakeSender, facts, running
 from support.rows import a_subscription, an_event
-from support.waiting import in_time, until, until_row
+from support.waiting import PATIENCE, in_time, until, until_row
 from surehook.config import load
 from surehook.errors import DatabaseUnreachable
 from surehook.pipeline import service as service_module
@@ -64,7 +64,7 @@ async def at_work(component: Component, hints: Hints | None = None) -> AsyncIter
         yield service
     finally:
         service.stop()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await work
 
 
@@ -186,7 +186,7 @@ async def test_if_one_component_breaks_the_others_are_ended_too() -> None:
 
     group = Group([Service(c, Hints(), None) for c in (Scripted(60), Broken(60))])
     with pytest.raises(ExceptionGroup):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await group.run()
 
 
@@ -292,7 +292,7 @@ async def test_without_notifications_a_component_looks_often_after_work_and_then
     looking = Looking()
     service = Service(looking, Hints(), Deaf())
     work = asyncio.get_running_loop().create_task(service.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await looking.enough.wait()
     service.stop()
     await work

@@ -15,6 +15,7 @@ from support.receiver import Answer, ReceivedRequest, Receiver
 from support.rows import a_secret, a_subscription
 from support.sending import settings as sending
 from support.sending import started
+from support.waiting import PATIENCE
 from surehook import receive
 from surehook.delivery.client import SenderSettings
 from surehook.delivery.secrets import Sealer, parse_keys
@@ -176,7 +177,7 @@ async def test_a_proof_is_worthless_once_url_or_secret_have_changed(
     bench.receiver.answer_with("/hook", slow)
     subscription_id = await bench.subscription()
     made = await bench.verifications.request(subscription_id)
-    await asyncio.wait_for(seen.wait(), 60)
+    await asyncio.wait_for(seen.wait(), PATIENCE)
     if change == "url":
         await bench.owner.execute("UPDATE subscriptions SET callback_url = callback_url || '/x'")
     else:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_job, a_saga, a_secret, a_subscription, an_event
 from support.servers import ENCRYPTION_KEY, Server
-from support.waiting import until, until_row
+from support.waiting import LEASE_SECONDS, PATIENCE, until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.outcome import EXCERPT_CHARACTERS
 from surehook.delivery.secrets import Sealer, parse_keys
@@ -348,22 +349,28 @@ async def test_jobs_that_outlived_a_lease_are_sent_alone(owner: Any, worker: Mak
 async def test_slow_suspects_leave_the_others_half_of_the_time(
     owner: Any, worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By a clock that only requests move: a suspect takes a second, another a hundredth."""
     monkeypatch.setattr(worker_module, "SUSPECT_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(worker_module, "SUSPECT_TURN_SECONDS", 0.1)
+    seconds = 0.0
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: seconds))
     subscription = await a_subscription(owner, callback_url="https://receiver.example/suspect")
     await jobs_for(owner, 3, subscription_id=subscription, lease_resets=1)
     await jobs_for(owner, 120)
     order: list[str] = []
 
     async def slowly(request: Request) -> Outcome:
+        nonlocal seconds
         order.append(request.url[-7:])
-        if request.url.endswith("suspect"):
-            await asyncio.sleep(1.0)
+        seconds += 1.0 if order[-1] == "suspect" else 0.01
         return DELIVERED
 
     each = await worker(FakeSender(slowly), concurrency=10)
 
     async def all_done() -> bool:
+        nonlocal seconds
+        if len(order) - order.count("suspect") == 120:  # nobody else moves it any more
+            seconds += 0.01
         await each.step()
         return await counted(owner) == {"Completed": 123}
 
@@ -413,7 +420,7 @@ async def test_a_job_that_kills_its_worker_each_time_fails_alone_after_its_sixth
             owner, 1, subscription_id=subscription, payload='{"is": "poison"}'
         )
         after = await jobs_for(owner, 8, subscription_id=subscription)
-        env = environment(place, request_timeout="2s", lease_duration="7s")
+        env = environment(place)
         deaths = 0
         with children() as start:
             async with running(configure(), place, ["cleaner"]):
@@ -432,7 +439,7 @@ async def test_a_job_that_kills_its_worker_each_time_fails_alone_after_its_sixth
                         break
                     assert child.process.returncode == -signal.SIGKILL
                     deaths += 1
-                    await clock.shift(8)
+                    await clock.shift(LEASE_SECONDS)
                     await until_row(
                         owner,
                         "SELECT count(*) FROM webhook_delivery_jobs WHERE status = 'Leased'",
@@ -653,7 +660,7 @@ async def test_draining_without_a_database_ends_when_the_leases_have(
     await each.step()
     await until(lambda: len(sender.requests) == 1 and not sender.under_way)
     each._lease_seconds = 0.3  # as much of the lease is left
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await each.drain()
     assert sender.closed
     assert await counted(owner) == {"Leased": 1}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import PATIENCE
 from surehook import certificates, receive
 from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge
 from surehook.forward import ANSWER_BYTES_MAX, Forward
@@ -87,7 +88,7 @@ class Forwarding:
     def post(self, body: bytes, headers: dict[str, str]) -> Answered:
         context = ssl.create_default_context(cafile=self.ca_file)
         connection = http.client.HTTPSConnection(
-            "localhost", self.listener.port, timeout=30, context=context
+            "localhost", self.listener.port, timeout=PATIENCE, context=context
         )
         with closing(connection):
             connection.request("POST", "/in?x=1", body, headers)

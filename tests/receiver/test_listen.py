@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.commands import run_command
+from support.waiting import PATIENCE
 from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge
 from surehook.testing import Receiver, new_secret, signed_headers
 
@@ -41,7 +42,9 @@ class Listening:
         parsed: dict[str, Any] = json.loads(self.process.stdout.readline())
         return parsed
 
-    def post(self, body: bytes, headers: dict[str, str], timeout: float = 10) -> tuple[int, bytes]:
+    def post(
+        self, body: bytes, headers: dict[str, str], timeout: float = PATIENCE
+    ) -> tuple[int, bytes]:
         address = urlsplit(self.url)
         context = ssl.create_default_context(cafile=self.ca_file)
         connection = http.client.HTTPSConnection(
@@ -126,14 +129,14 @@ def test_it_hangs_when_told(tmp_path: Path) -> None:
 def test_it_waits_before_it_answers_and_ends_after_so_many(tmp_path: Path) -> None:
     with listening(tmp_path, "--secret", SECRET, "--delay", "0.1", "--count", "1") as listener:
         listener.deliver()
-        assert listener.process.wait(10) == 0
+        assert listener.process.wait(PATIENCE) == 0
 
 
 def test_sigterm_and_ctrl_c_end_it_with_success(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         with listening(tmp_path) as listener:
             listener.process.send_signal(number)
-            assert listener.process.wait(10) == 0
+            assert listener.process.wait(PATIENCE) == 0
 
 
 def test_people_see_what_came_and_no_secret_and_no_command_to_their_terminal(
@@ -144,12 +147,12 @@ def test_people_see_what_came_and_no_secret_and_no_command_to_their_terminal(
     with output.open("w") as file, listening(tmp_path, "--secret", SECRET) as one:
         port = urlsplit(one.url).port
         one.process.terminate()
-        one.process.wait(10)
+        one.process.wait(PATIENCE)
         options = ["--secret", SECRET, "--count", "2", "--port", str(port)]
         with started(tmp_path, *options, stdout=file) as process:
             _until_listening(one, body)
             assert one.post(b"{}", signed_headers(new_secret(), b"{}"))[0] == 401
-            assert process.wait(10) == 0
+            assert process.wait(PATIENCE) == 0
     text = output.read_text()
     assert "✓ verified  order.paid  msg_0123456789_1_1  attempt 1" in text
     assert "✗ no signature fits any secret" in text
@@ -173,11 +176,11 @@ def test_a_taken_port_and_an_odd_secret_are_one_clear_line(tmp_path: Path) -> No
     with listening(tmp_path) as listener:
         port = str(urlsplit(listener.url).port)
         with started(tmp_path, "--port", port) as second:
-            assert second.wait(20) == 3
+            assert second.wait(PATIENCE) == 3
             assert second.stderr is not None
             assert f"Cannot listen on 127.0.0.1:{port}" in second.stderr.read()
     with started(tmp_path, "--secret", "whsec_%%%") as odd:
-        assert odd.wait(20) == 2
+        assert odd.wait(PATIENCE) == 2
         assert odd.stderr is not None
         complaint = odd.stderr.read()
         assert "not of the form whsec_" in complaint
@@ -219,11 +222,11 @@ def test_people_see_what_the_application_answered(tmp_path: Path) -> None:
     with application() as app, listening(tmp_path, "--secret", SECRET) as one:
         port = urlsplit(one.url).port
         one.process.terminate()
-        one.process.wait(10)
+        one.process.wait(PATIENCE)
         options = ["--secret", SECRET, "--count", "1", "--port", str(port), "--forward-to", app]
         with output.open("w") as file, started(tmp_path, *options, stdout=file) as process:
             _until_listening(one, b"{}")
-            assert process.wait(10) == 0
+            assert process.wait(PATIENCE) == 0
     text = output.read_text()
     assert f"answers    what {app} answers" in text
     assert f"→ {app}/in?x=1  answered 200 in " in text
@@ -265,7 +268,7 @@ def test_what_cannot_be_forwarded_to_is_one_clear_line(
     tmp_path: Path, options: list[str], complaint: str
 ) -> None:
     with started(tmp_path, *options) as process:
-        assert process.wait(20) == 2
+        assert process.wait(PATIENCE) == 2
         assert process.stderr is not None
         said = process.stderr.read()
         assert complaint in said and "Traceback" not in said

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from support.waiting import PATIENCE
 from surehook import certificates
 from surehook.delivery import ErrorCode, Request
 from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge, new_code
@@ -27,7 +28,7 @@ def post(
     body: bytes,
     headers: dict[str, str],
     path: str = "/hook",
-    timeout: float = 10,
+    timeout: float = PATIENCE,
 ) -> tuple[int, bytes]:
     """As any HTTP client would: with the receiver's authority as the only one it trusts."""
     context = ssl.create_default_context(cafile=str(receiver.ca_file))
@@ -50,7 +51,7 @@ def deliver(receiver: Receiver, payload: Any, **named: Any) -> int:
 
 def test_the_fixture_records_what_arrives(surehook_receiver: Receiver) -> None:
     assert deliver(surehook_receiver, {"order": 17}, event_type="order.paid") == 200
-    [delivery] = surehook_receiver.wait_for(1)
+    [delivery] = surehook_receiver.wait_for(1, PATIENCE)
     assert delivery.json() == {"order": 17}
     assert (delivery.event_type, delivery.webhook_id) == ("order.paid", "msg_0123456789_1_1")
     assert (delivery.path, delivery.attempt, delivery.status) == ("/hook", 1, 200)
@@ -61,7 +62,7 @@ def test_attempts_are_counted_by_webhook_id(surehook_receiver: Receiver) -> None
     answers = [deliver(surehook_receiver, 1, webhook_id="msg_5_1") for _ in range(3)]
     assert answers == [500, 500, 200]
     deliver(surehook_receiver, 1, webhook_id="msg_6_1")
-    assert [arrival.attempt for arrival in surehook_receiver.wait_for(4)] == [1, 2, 3, 1]
+    assert [arrival.attempt for arrival in surehook_receiver.wait_for(4, PATIENCE)] == [1, 2, 3, 1]
 
 
 def test_it_answers_what_it_is_told_until_it_recovers(surehook_receiver: Receiver) -> None:
@@ -81,12 +82,12 @@ def test_it_hangs_when_told_and_still_closes_at_once() -> None:
         body = b"1"
         with pytest.raises(TimeoutError):
             post(receiver, body, signed_headers(receiver.secret, body), timeout=0.2)
-        assert receiver.wait_for(1)[0].status is None
+        assert receiver.wait_for(1, PATIENCE)[0].status is None
         assert deliver(receiver, 2) == 200
         receiver.hang()
         hanging = threading.Thread(target=_ignoring, args=(receiver,))
         hanging.start()
-        receiver.wait_for(3)
+        receiver.wait_for(3, PATIENCE)
     hanging.join()
 
 

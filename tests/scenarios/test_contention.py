@@ -29,8 +29,6 @@ WORKERS, JOBS = 6, 6000
 ROUTERS, EVENTS, SUBSCRIPTIONS = 4, 600, 100
 PAIRS = EVENTS * SUBSCRIPTIONS
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def deadlocks(owner: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[int]]:

@@ -13,13 +13,12 @@ from support.pipeline import ALL, UNFINISHED, broken_invariants
 from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_saga, a_subscription, an_event
-from support.waiting import until, until_row
+from support.waiting import LEASE_SECONDS, until, until_row
 from surehook.observe.crashpoints import POINTS
 from surehook.states import SagaStatus
 from surehook.store.logins import Place
 
 EVENTS = 30
-LEASE_SECONDS = 7
 ATTEMPTS = 2
 # Every event of its own, one from before, and a requeue of every death.
 FIRST_DEATHS = (
@@ -54,12 +53,7 @@ async def _killed_and_started_again(
         good = await a_subscription(owner, callback_url=f"{receiver.url}/good")
         bad = await a_subscription(owner, callback_url=f"{receiver.url}/fails")
         await _a_job_whose_worker_vanished(owner, good)
-        settings = {
-            "retry_base_delay": "30ms",
-            "retry_max_attempts": ATTEMPTS,
-            "request_timeout": "2s",
-            "lease_duration": f"{LEASE_SECONDS}s",
-        }
+        settings = {"retry_base_delay": "30ms", "retry_max_attempts": ATTEMPTS}
         unarmed = environment(place, **settings)
         armed = {**unarmed, "SUREHOOK_TEST_CRASHPOINT": f"{point}=kill"}
         with children() as start:

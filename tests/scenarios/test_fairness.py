@@ -90,7 +90,7 @@ async def delivered(owner: Any, tenant: str, count: int, so_far: int = 0) -> Non
     """So many events of this tenant, ten at a time as they would come."""
     for done in range(10, count + 1, 10):
         await events_for(owner, "quick", tenant, 10)
-        await until_row(owner, OF_TENANT, tenant, wanted=so_far + done, timeout=90)
+        await until_row(owner, OF_TENANT, tenant, wanted=so_far + done)
 
 
 ONE_HUGE, MANY_OF_ONE, MANY_OF_MANY = (1, 1, 100_000), (60, 1, None), (60, 20, 100_000)
@@ -104,7 +104,6 @@ CASES = [
 ]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("hanging", "tenants", "cap", "proven"), CASES)
 async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
     owner: Any,
@@ -133,7 +132,7 @@ async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
             for turn in (1, 2, 3):  # each makes their ramps grow
                 for number in range(tenants):
                     await events_for(owner, "slow", f"hog-{number}", 1)
-                await until_row(owner, ANSWERED, wanted=hanging * turn, timeout=90)
+                await until_row(owner, ANSWERED, wanted=hanging * turn)
             await until_row(owner, RAMPING, wanted=0)
         sender.hang.set()
         for number in range(tenants):
@@ -146,11 +145,10 @@ async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
         assert await owner.fetchval(f"{OPEN} AND lane < {Lane.ASIDE}") < OPEN_JOBS
         assert sender.most_at_once <= most_at_once(SLOTS, SLOW_REQUESTS)
         sender.let_go.set()
-        await until_row(owner, UNFINISHED, wanted=0, timeout=120)
+        await until_row(owner, UNFINISHED, wanted=0)
     assert await owner.fetchval("SELECT max(attempt_count) FROM webhook_delivery_sagas") == 1
 
 
-@pytest.mark.timeout(300)
 async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_by_themselves(
     owner: Any, configure: Configure, place: Place
 ) -> None:
@@ -171,7 +169,6 @@ async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_b
             owner,
             "SELECT count(*) FROM orchestrator_subscriptions WHERE slow AND ramp = 1",
             wanted=9,
-            timeout=120,
         )
         open_by_lane = await owner.fetch(
             "SELECT lane, count(*) FROM webhook_delivery_jobs "
@@ -181,7 +178,7 @@ async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_b
         assert set(counts) <= {Lane.UNPROVEN, Lane.SLOW}
         assert counts.get(Lane.SLOW, 0) <= SLOW_REQUESTS // 2
         sender.healthy = True
-        await until_row(owner, UNFINISHED, wanted=0, timeout=120)
+        await until_row(owner, UNFINISHED, wanted=0)
         await until_row(
             owner, "SELECT count(*) FROM orchestrator_subscriptions WHERE slow", wanted=0
         )

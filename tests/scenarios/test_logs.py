@@ -9,7 +9,7 @@ from support.pipeline import ALL, UNFINISHED
 from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_subscription
-from support.waiting import until_row
+from support.waiting import LEASE_SECONDS, until_row
 from surehook.delivery.signature import new_shared_secret
 from surehook.store.logins import Place
 
@@ -43,8 +43,6 @@ async def test_a_delivery_is_followed_from_event_to_completed_and_through_death_
             place,
             retry_base_delay="20ms",
             retry_max_attempts=2,
-            request_timeout="2s",
-            lease_duration="7s",
         )
         with children() as start:
             running = {name: start(["serve", name], env) for name in ALL if name != "worker"}
@@ -54,7 +52,7 @@ async def test_a_delivery_is_followed_from_event_to_completed_and_through_death_
             await until_row(owner, "SELECT count(*) FROM webhook_delivery_jobs", wanted=2)
             armed = {**env, "SUREHOOK_TEST_CRASHPOINT": "worker.after_lease=kill"}
             await start(["serve", "worker"], armed).exit()
-            await clock.shift(8)
+            await clock.shift(LEASE_SECONDS)
             running["worker"] = start(["serve", "worker"], env)
             await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=1)
             letter = await owner.fetchval("SELECT id FROM dead_letters")

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from support.commands import run_command
+from support.waiting import PATIENCE
 from surehook.store.logins import Place
 
 TERMINATED = b"SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
@@ -142,6 +143,6 @@ async def test_serve_whose_session_is_lost_while_it_starts_ends_with_exit_3(
             env={**kept, **own, **env, "SUREHOOK_DATABASE_ALLOW_UNSAFE": "on"},
             stderr=asyncio.subprocess.PIPE,
         )
-        _, said = await asyncio.wait_for(process.communicate(), 60)
+        _, said = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert process.returncode == 3 and len(said.splitlines()) == 1, said.decode()
     assert b"The database does not answer" in said

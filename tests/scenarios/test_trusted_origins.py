@@ -74,7 +74,7 @@ async def test_a_url_leads_away_only_with_a_proof_and_back_without(
         await until(lambda: used(f"{own.url}/hook"))
         away = (await client.ask("PATCH", path, {"callback_url": f"{foreign.url}/x"})).json()
         assert away["pending_callback_url"] == f"{foreign.url}/x"
-        asked = await client.post(f"{path}/verify?wait=10")
+        asked = await client.post(f"{path}/verify?wait=30")
         assert asked.json()["last_result"] == "not proved"
         assert await used(f"{own.url}/hook"), "an origin that nobody trusts moved in"
         await client.ask("PATCH", path, {"callback_url": f"{own.url}/new"})

@@ -76,9 +76,11 @@ async def _deliver(
         with children() as start:
             process = start(["serve", ",".join(ALL)], env)
             await until_row(
-                owner, "SELECT count(*) FROM webhook_delivery_sagas", wanted=messages, timeout=60
+                owner,
+                "SELECT count(*) FROM webhook_delivery_sagas",
+                wanted=messages,
             )
-            await until_row(owner, UNFINISHED, wanted=0, timeout=100)
+            await until_row(owner, UNFINISHED, wanted=0)
             await process.stop()
     return receiver, await Attempts.read(owner)
 

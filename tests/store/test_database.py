@@ -11,6 +11,7 @@ from asyncmy.errors import OperationalError
 
 from support import Configure, OpenStore, dialects
 from support.servers import Server
+from support.waiting import PATIENCE
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES
 from surehook.store import open_database
@@ -250,7 +251,7 @@ async def test_a_statement_that_runs_too_long_is_ended(
         await session.connection.fetch(statement)
 
     with pytest.raises(DatabaseUnreachable, match=r"timeout|max_statement_time|execution time"):
-        await asyncio.wait_for(cleaner.run(sleep), 60)
+        await asyncio.wait_for(cleaner.run(sleep), PATIENCE)
     await eventually_answers(cleaner)
 
 
@@ -288,13 +289,13 @@ async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
     heard: asyncio.Queue[str] = asyncio.Queue()
     async with cleaner.listening("surehook_test", heard.put_nowait) as lost:
         await cleaner.notify("surehook_test", "there is work")
-        assert await asyncio.wait_for(heard.get(), 60) == "there is work"
+        assert await asyncio.wait_for(heard.get(), PATIENCE) == "there is work"
         assert not lost.done()
         await owner.fetch(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND query LIKE 'LISTEN%'"
         )
-        await asyncio.wait_for(lost, 60)
+        await asyncio.wait_for(lost, PATIENCE)
 
 
 # ── Not getting in ────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from support.servers import Server, connected, private_server
+from support.waiting import PATIENCE
 from surehook import __version__
 from surehook.errors import AnswerIsNo, ConfigError
 from surehook.roles import ROLES
@@ -242,11 +243,11 @@ async def test_ddl_lets_go_of_its_place_in_the_queue_and_tries_again(
         migrating = asyncio.create_task(
             migrate(owner, role_secret=postgres.role_secret, report=report)
         )
-        await asyncio.wait_for(tried_twice.wait(), 60)
+        await asyncio.wait_for(tried_twice.wait(), PATIENCE)
         assert set(done) == {"someone holds a lock on the schema; trying again"}
-        await asyncio.wait_for(writer.execute(insert), 60)  # gets its turn in between
+        await asyncio.wait_for(writer.execute(insert), PATIENCE)  # gets its turn in between
         await transaction.commit()
-        await asyncio.wait_for(migrating, 60)
+        await asyncio.wait_for(migrating, PATIENCE)
     assert done[-1] == "applied guard"
 
 

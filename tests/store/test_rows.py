@@ -10,6 +10,7 @@ from support import OpenStore
 from support.clock import Clock
 from support.rows import a_dead_letter, a_job, a_saga
 from support.servers import Server
+from support.waiting import PATIENCE
 from surehook.states import JobStatus, SagaStatus
 
 
@@ -20,7 +21,7 @@ async def test_a_saga_reaches_every_status_along_permitted_moves(
 ) -> None:
     saga_id = await a_saga(owner, status=status, bucket=buckets - 1)
     found = await owner.fetchrow(
-        "SELECT id, status, bucket FROM webhook_delivery_sagas", timeout=10
+        "SELECT id, status, bucket FROM webhook_delivery_sagas", timeout=PATIENCE
     )
     assert tuple(found) == (saga_id, status, buckets - 1)
 

@@ -25,8 +25,7 @@ from collections.abc import Callable
 from typing import Self
 
 from support import certificates
-
-PATIENCE = 60.0
+from support.waiting import PATIENCE
 
 
 class Gone(Exception):

@@ -33,8 +33,8 @@ from surehook.embedded.account import server_account
 TESTS = Path(__file__).parent.parent
 OWNER = "surehook"
 PASSWORD = "sesame"
-START_SECONDS_MAX = 120.0
-STOP_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 600.0
+STOP_SECONDS_MAX = 300.0
 READY = "ready"
 STOP = b"stop\n"
 SETTINGS = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from support.waiting import PATIENCE
+
 
 class Routed:
     """Which events have become sagas; woken by the router's own word."""
@@ -24,7 +26,7 @@ class Routed:
         )
         return [row[0] for row in rows]
 
-    async def until(self, *payloads: str, timeout: float = 10) -> None:
+    async def until(self, *payloads: str, timeout: float = PATIENCE) -> None:
         async with asyncio.timeout(timeout):
             while not set(payloads) <= set(await self.now()):
                 await self._news.wait()

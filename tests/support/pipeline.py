@@ -12,6 +12,7 @@ from inspect import isawaitable
 from typing import Any
 
 from support import OpenStore
+from support.waiting import PATIENCE
 from surehook import observe
 from surehook.check import check
 from surehook.config import Config
@@ -82,7 +83,7 @@ async def running(
         yield process
     finally:
         process.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await work
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from support import certificates, clock
-from support.waiting import until
+from support.waiting import PATIENCE, PATIENT, until
 from surehook.store.logins import Place
 
 TESTS = Path(__file__).parent.parent
@@ -29,6 +29,7 @@ def environment(place: Place, **settings: object) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if "SUREHOOK" not in name}
     return {
         **kept,
+        **PATIENT,
         "PYTHONPATH": str(TESTS),
         "SUREHOOK_CONFIG": os.devnull,
         "SUREHOOK_DATABASE_URL": place.url,
@@ -59,7 +60,7 @@ class Child:
         if not self.ended:
             self.process.send_signal(number)
 
-    async def exit(self, timeout: float = 60.0) -> int:
+    async def exit(self, timeout: float = PATIENCE) -> int:
         await until(lambda: self.ended, timeout, lambda: self.text()[-2000:])
         return self.process.returncode
 

@@ -24,6 +24,10 @@ from typing import Self
 import httptools
 
 from support import certificates
+from support.waiting import PATIENCE
+
+# For connections that nobody closes; they are aborted before.
+GOODBYE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Receiver:
         """Answer requests for `path` with whatever this makes of them."""
         self._answerers[path] = answer
 
-    async def received(self, count: int, timeout: float = 10.0) -> None:
+    async def received(self, count: int, timeout: float = PATIENCE) -> None:
         """Wait until so many requests have arrived in all."""
         async with asyncio.timeout(timeout):
             while self.count < count:
@@ -134,7 +138,7 @@ class Receiver:
         self._server.close()
         self.close_connections()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._server.wait_closed()
 
     # --- what connections call -------------------------------------------------------------------

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Self
 
+from support.waiting import PATIENCE
+
 CREATED_AT = "2026-11-15T20:55:01.123456Z"
 KEY = "shk_test"
 
@@ -200,7 +202,7 @@ class _Handler(socketserver.StreamRequestHandler):
         elif fault is Fault.HALF_AFTER:
             self.wfile.write(answer[:-5])
         elif fault is Fault.SLOW_AFTER:
-            self.server.api.released.wait(30)
+            self.server.api.released.wait(PATIENCE)
         elif fault is Fault.DRIP_AFTER:
             for byte in answer:
                 self.wfile.write(bytes([byte]))

@@ -16,6 +16,7 @@ import msgspec
 import uvloop
 
 from support import certificates
+from support.waiting import PATIENCE
 from surehook.delivery import Request, client
 from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.delivery.dialer import tls_context
@@ -52,7 +53,7 @@ async def started(given: SenderSettings | None = None) -> AsyncIterator[HttpsSen
         await sender.close()
 
 
-async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], timeout: float = PATIENCE) -> None:
     """Wait for something that only the network can bring about, and that nobody signals."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 — there is no event to wait for
@@ -62,7 +63,7 @@ async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
 def request(
     url: str,
     body: bytes = b'{"a":1}',
-    deadline: float = 60.0,
+    deadline: float = PATIENCE,
     headers: tuple[tuple[str, str], ...] = (("content-type", "application/json"),),
 ) -> Request:
     return Request(url, body, headers, deadline)

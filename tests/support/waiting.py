@@ -13,6 +13,19 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# For whatever another process, a thread or a server has to do: more than any machine needs, however
+# busy it is. A wait ends with what it waits for, so this costs time only when it fails.
+PATIENCE = 300.0
+LEASE_SECONDS = 300
+# What our own processes are given, wherever it is not the subject when they give up: else a slow
+# machine gets 503 for an answer, loses its database, or sends a second time what took too long.
+PATIENT = {
+    "SUREHOOK_API_ANSWER_TIMEOUT": f"{PATIENCE}s",
+    "SUREHOOK_API_REQUEST_TIMEOUT": f"{PATIENCE}s",
+    "SUREHOOK_DATABASE_CONNECT_TIMEOUT": f"{PATIENCE}s",
+    "SUREHOOK_REQUEST_TIMEOUT": "200s",
+    "SUREHOOK_LEASE_DURATION": f"{LEASE_SECONDS}s",
+}
 LOOK_SECONDS = 0.01
 # More than any of ours needs from its timer to its end.
 ROUNDS_MAX = 200
@@ -20,7 +33,7 @@ ROUNDS_MAX = 200
 
 async def until(
     condition: Callable[[], Any],
-    timeout: float = 40.0,
+    timeout: float = PATIENCE,
     what: Callable[[], object] = lambda: "",
 ) -> Any:
     """The condition's first true value; fails with `what()` when the time is over."""
@@ -53,15 +66,15 @@ async def in_time(work: Awaitable[T], seconds: float) -> T:
     return task.result()
 
 
-async def until_row(
-    owner: Any, sql: str, *values: object, wanted: object = True, timeout: float = 40.0
-) -> None:
-    """Until the question's first column is `wanted`."""
+async def until_row(owner: Any, sql: str, *values: object, wanted: object = True) -> None:
+    """Until the question's first column is `wanted`; fails when it has not changed for long."""
     last: object = None
 
-    async def asked() -> bool:
+    async def moved() -> bool:
         nonlocal last
-        last = await owner.fetchval(sql, *values)
-        return last == wanted
+        before, last = last, await owner.fetchval(sql, *values)
+        return bool(last == wanted or last != before)
 
-    await until(asked, timeout, lambda: f"{sql} gave {last!r} instead of {wanted!r}")
+    while last != wanted:
+        await asyncio.sleep(0 if last is None else LOOK_SECONDS)
+        await until(moved, what=lambda: f"{sql} gave {last!r} instead of {wanted!r}")

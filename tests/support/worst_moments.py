@@ -32,8 +32,8 @@ from itertools import count
 from typing import Self
 
 from support import certificates
+from support.waiting import PATIENCE
 
-PATIENCE = 30.0
 RECORD_HEAD = 5
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"
 HALF_A_STATUS_LINE = 10

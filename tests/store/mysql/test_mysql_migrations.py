@@ -16,6 +16,7 @@ import pytest
 from support.connections import engine_connection, migrate
 from support.mysql_server import OWN_SERVERS
 from support.servers import Server, connected, fresh_database, private_directory
+from support.waiting import PATIENCE
 from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES, TABLES_ON
 from surehook.store.logins import Login, derived_password
@@ -268,11 +269,11 @@ async def test_ddl_lets_go_of_its_place_in_the_queue_and_tries_again(
         migrating = asyncio.create_task(
             migrate(database_url, role_secret=server.role_secret, report=report)
         )
-        await asyncio.wait_for(tried.wait(), 60)
+        await asyncio.wait_for(tried.wait(), PATIENCE)
         assert set(reported) == {"someone holds a lock on the schema; trying again"}
-        await asyncio.wait_for(writer.native(insert), 60)  # gets its turn in between
+        await asyncio.wait_for(writer.native(insert), PATIENCE)  # gets its turn in between
         await busy.native("COMMIT")
-        await asyncio.wait_for(migrating, 60)
+        await asyncio.wait_for(migrating, PATIENCE)
     assert reported[-1] == "applied guard"
 
 
