@@ -19,7 +19,8 @@ from surehook.store.logins import Place
 # What is a small number wherever it stands. Nothing else may be narrower than an id.
 SMALL = {"bucket", "cap", "max_attempts", "exponent_max", "expiries_max", "attempts_max"}
 SMALL |= {"concurrency_cap", "response_statuses", "retry_afters", "buckets", "pid"}
-SMALL |= {"cap_max", "ramp", "ramps", "ramp_growth", "steps", "lanes", "first_lane", "last_lane"}
+SMALL |= {"cap_max", "ramp", "ramps", "ramp_growth", "steps", "lane", "lanes"}
+SMALL |= {"first_lane", "last_lane"}
 NARROW = {"int2", "int4", "_int2", "_int4", "int2[]", "int4[]"}
 TABLES = (
     *("events", "subscriptions", "subscription_secrets", "webhook_delivery_sagas"),

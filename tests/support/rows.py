@@ -231,14 +231,15 @@ async def a_job(
     lane: int = 0,
 ) -> int:
     """The job for the saga's current attempt, led along the permitted way to `status`."""
+    # An older schema has no lanes.
+    column, value = (", lane", f", {lane:d}") if lane else ("", "")
     job_id: int = await owner.fetchval(
         "INSERT INTO webhook_delivery_jobs "
-        "(saga_id, event_id, subscription_id, attempt_at, bucket, lane) "
-        "SELECT id, event_id, subscription_id, next_attempt_at, bucket, $3::smallint "
+        f"(saga_id, event_id, subscription_id, attempt_at, bucket{column}) "
+        f"SELECT id, event_id, subscription_id, next_attempt_at, bucket{value} "
         "FROM webhook_delivery_sagas WHERE id = $1 AND bucket = $2 RETURNING id",
         saga_id or await a_saga(owner, bucket=bucket),
         bucket,
-        lane,
     )
     # A success after the lease was lost is permitted too, but not the usual way.
     moves = [move for move in JOB_MOVES if move.name != "succeed_late"]

@@ -16,7 +16,7 @@ import pytest
 from support.connections import engine_connection, migrate
 from support.mysql_server import OWN_SERVERS
 from support.servers import Server, connected, fresh_database, private_directory
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, until_row
 from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
 from surehook.roles import ROLES, TABLES_ON
 from surehook.store.logins import Login, derived_password
@@ -210,6 +210,29 @@ async def test_taking_turns_is_only_a_courtesy(
     monkeypatch.setattr(module, "_turn", nobody_waits)
     await asyncio.gather(*(migrate(empty_url, role_secret=server.role_secret) for _ in range(4)))
     assert await schema_of(empty_url) == await schema_of(database_url)
+
+
+async def test_a_row_that_another_migration_inserts_meanwhile_is_no_failure(
+    server: Server, empty_url: str
+) -> None:
+    last_without = next(one.version for one in migrations("mysql") if one.name == "installation")
+    await migrate(empty_url, role_secret=server.role_secret, until=last_without - 1)
+    async with engine_connection(empty_url) as another, connected(empty_url) as owner:
+        await another.write("START TRANSACTION")
+        await another.write(
+            "INSERT INTO schema_settings (name, value) VALUES ('installation', '0123456789')"
+        )
+        work = asyncio.ensure_future(migrate(empty_url, role_secret=server.role_secret))
+        await until_row(
+            owner,
+            f"SELECT count(*) > 0 FROM {owner.processlist} "
+            "WHERE info LIKE 'INSERT INTO schema_settings%installation%'",
+            wanted=1,
+        )
+        await another.write("COMMIT")
+        await work
+        found = "SELECT value FROM schema_settings WHERE name = 'installation'"
+        assert await owner.fetchval(found) == "0123456789"
 
 
 async def test_a_crash_between_any_two_statements_is_repaired_by_the_next_run(

@@ -457,8 +457,15 @@ async def _run_all(
         try:
             await _patiently(partial(_run, connection, step), report)
         except MySQLError as error:
-            if not (repeated and failures.number(error) in _DONE_BEFORE):
+            code = failures.number(error)
+            done = code in _DONE_BEFORE or (code == failures.DUPLICATE and _inserts(step))
+            if not (repeated and done):
                 raise
+
+
+def _inserts(step: Together) -> bool:
+    """A row that was not there is there meanwhile: another migration has inserted it."""
+    return step[-1].lstrip().upper().startswith("INSERT")
 
 
 async def _run(connection: Connection, step: Together) -> None:
