@@ -110,14 +110,15 @@ class Development:
 
     def _arrived(self, arrival: Arrival) -> None:
         """Called in the receiver's own thread."""
-        if not arrival.challenge:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._delivered.set)
+        # Shown first: what is below the greeting arrived after it.
         try:
             self._shown(arrival)
         except OSError:  # whoever read what we show has gone
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.stop)
+        if not arrival.challenge:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._delivered.set)
 
     async def run(self, ready: Callable[[Ready], None], began: float) -> None:
         """Until stop()."""
