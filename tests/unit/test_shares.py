@@ -49,7 +49,9 @@ def test_split_is_max_min_fair(room: int, demand: dict[int, int]) -> None:
             assert all(shares[other] <= shares[key] + 1 for other in shares)
 
 
-def waiting_subscriptions(**kinds: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+def waiting_subscriptions(
+    **kinds: st.SearchStrategy[object],
+) -> st.SearchStrategy[WaitingSubscription]:
     return st.builds(
         WaitingSubscription,
         st.integers(1, 10**6).map(SubscriptionId),
@@ -60,8 +62,10 @@ def waiting_subscriptions(**kinds: st.SearchStrategy[object]) -> st.SearchStrate
     )
 
 
-def several(kind: st.SearchStrategy[object]) -> st.SearchStrategy[list[WaitingSubscription]]:
-    return st.lists(kind, unique_by=lambda item: item.subscription_id, max_size=40)  # type: ignore
+def several(
+    kind: st.SearchStrategy[WaitingSubscription],
+) -> st.SearchStrategy[list[WaitingSubscription]]:
+    return st.lists(kind, unique_by=lambda item: item.subscription_id, max_size=40)
 
 
 @given(several(waiting_subscriptions()), st.integers(1, 500))

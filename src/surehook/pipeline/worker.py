@@ -185,9 +185,10 @@ class Worker(Component):
         await crashpoints.here("worker.after_lease")
         if self._lasting:
             leases = await self._set_aside(leases)
-            jobs = [lease.job for lease in leases]
+            if not leases:
+                return
         try:
-            requests = await self._prepare(jobs)
+            requests = await self._prepare([lease.job for lease in leases])
         except Exception:
             await self._give_back(leases)
             raise
