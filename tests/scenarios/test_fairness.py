@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from support import Configure
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, running
 from support.rows import a_subscription
-from support.waiting import until_row
+from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.pipeline.slots import most_at_once
 from surehook.records import Lane
@@ -59,7 +60,7 @@ class Hogs(FakeSender):
         super().__init__(self._answered)
         self.hang = asyncio.Event()
         self.let_go = asyncio.Event()
-        self.hung = 0
+        self.hung: list[int] = []  # numbers of endpoints
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
@@ -71,7 +72,7 @@ class Hogs(FakeSender):
 
     async def _answered(self, request: Request) -> Outcome:
         if request.url.endswith("/hog") and self.hang.is_set():
-            self.hung += 1
+            self.hung.append(int(request.url.split("/")[-2]))
             await self.let_go.wait()
         return DELIVERED
 
@@ -91,6 +92,29 @@ async def delivered(owner: Any, tenant: str, count: int, so_far: int = 0) -> Non
     for done in range(10, count + 1, 10):
         await events_for(owner, "quick", tenant, 10)
         await until_row(owner, OF_TENANT, tenant, wanted=so_far + done)
+
+
+async def subscribe(owner: Any, hanging: int, tenants: int, cap: int | None) -> None:
+    """Endpoint n belongs to tenant hog-(n modulo `tenants`)."""
+    for tenant in ("known", "new"):
+        await a_subscription(owner, event_type="quick", tenant=tenant)
+    for number in range(hanging):
+        await a_subscription(
+            owner,
+            event_type="slow",
+            tenant=f"hog-{number % tenants}",
+            callback_url=f"https://receiver.example/{number}/hog",
+            concurrency_cap=cap,
+        )
+
+
+async def prove(owner: Any, hanging: int, tenants: int) -> None:
+    """All of them answer, until they may have as many requests at once as they want."""
+    for turn in (1, 2, 3):  # each makes their ramps grow
+        for number in range(tenants):
+            await events_for(owner, "slow", f"hog-{number}", 1)
+        await until_row(owner, ANSWERED, wanted=hanging * turn)
+    await until_row(owner, RAMPING, wanted=0)
 
 
 ONE_HUGE, MANY_OF_ONE, MANY_OF_MANY = (1, 1, 100_000), (60, 1, None), (60, 20, 100_000)
@@ -114,26 +138,13 @@ async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
     cap: int | None,
     proven: bool,
 ) -> None:
-    for tenant in ("known", "new"):
-        await a_subscription(owner, event_type="quick", tenant=tenant)
-    for number in range(hanging):
-        await a_subscription(
-            owner,
-            event_type="slow",
-            tenant=f"hog-{number % tenants}",
-            callback_url=f"https://receiver.example/{number}/hog",
-            concurrency_cap=cap,
-        )
+    await subscribe(owner, hanging, tenants, cap)
     per_tenant = hanging // tenants  # subscriptions, each of which gets each of its events
     sender = Hogs()
     async with running(configure(FLAGS), place, sender=sender), sender.released():
         await delivered(owner, "known", 20)
         if proven:
-            for turn in (1, 2, 3):  # each makes their ramps grow
-                for number in range(tenants):
-                    await events_for(owner, "slow", f"hog-{number}", 1)
-                await until_row(owner, ANSWERED, wanted=hanging * turn)
-            await until_row(owner, RAMPING, wanted=0)
+            await prove(owner, hanging, tenants)
         sender.hang.set()
         for number in range(tenants):
             await events_for(owner, "slow", f"hog-{number}", 600 // per_tenant // tenants + 3)
@@ -141,12 +152,33 @@ async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
         # From the first moment on, and when it is known who hangs.
         await delivered(owner, "known", 50, so_far=20)
         await delivered(owner, "new", 30)
-        assert sender.hung == sender.under_way > 0  # none of them has ended
+        assert len(sender.hung) == sender.under_way > 0  # none of them has ended
         assert await owner.fetchval(f"{OPEN} AND lane < {Lane.ASIDE}") < OPEN_JOBS
         assert sender.most_at_once <= most_at_once(SLOTS, SLOW_REQUESTS)
         sender.let_go.set()
         await until_row(owner, UNFINISHED, wanted=0)
     assert await owner.fetchval("SELECT max(attempt_count) FROM webhook_delivery_sagas") == 1
+
+
+async def test_tenants_that_begin_to_hang_one_after_the_other_leave_room_for_the_next(
+    owner: Any, configure: Configure, place: Place
+) -> None:
+    """None of them has hung before; there are more endpoints than EXPRESS has places in all."""
+    hanging, tenants = 60, 20
+    await subscribe(owner, hanging, tenants, None)
+    sender = Hogs()
+    async with running(configure(FLAGS), place, sender=sender), sender.released():
+        await delivered(owner, "known", 20)
+        await prove(owner, hanging, tenants)
+        sender.hang.set()
+        for tenant in range(tenants):
+            await events_for(owner, "slow", f"hog-{tenant}", 13)
+            own = set(range(tenant, hanging, tenants))
+            await until(partial(own.intersection, sender.hung), what=partial(str, sender.hung))
+        await delivered(owner, "known", 50, so_far=20)
+        assert len(sender.hung) == sender.under_way  # none of them has ended
+        sender.let_go.set()
+        await until_row(owner, UNFINISHED, wanted=0)
 
 
 async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_by_themselves(

@@ -158,8 +158,21 @@ def test_who_has_little_to_do_keeps_to_express_and_who_has_much_to_bulk_while_th
     limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
     open_jobs = OpenJobs()
 
-    def lanes(due: int, queued: Collection[str] = (), **how: bool) -> set[tuple[Lane, int]]:
-        made = plan([proven(1, "t", due)], 500, open_jobs, limits, queued=queued, **how)
+    def lanes(
+        due: int,
+        queued: Collection[str] = (),
+        answering: Collection[str] = (),
+        bulk_flows: bool = True,
+    ) -> set[tuple[Lane, int]]:
+        made = plan(
+            [proven(1, "t", due)],
+            500,
+            open_jobs,
+            limits,
+            bulk_flows=bulk_flows,
+            queued=queued,
+            answering=answering,
+        )
         return {(share.lane, share.places) for share in made.shares}
 
     assert lanes(100) == {(Lane.BULK, 100)}  # nobody else is there
@@ -167,7 +180,7 @@ def test_who_has_little_to_do_keeps_to_express_and_who_has_much_to_bulk_while_th
     assert lanes(100) == lanes(0) == {(Lane.EXPRESS, 64)}
     assert lanes(100, queued=["t"]) == {(Lane.BULK, 100)}
     assert lanes(400) == {(Lane.BULK, 400)}
-    assert lanes(400, bulk_flows=False) == {(Lane.EXPRESS, 64)}
+    assert lanes(400, bulk_flows=False, answering=["t"]) == {(Lane.EXPRESS, 64)}
     open_jobs.counted([("t", Lane.BULK, 64)])
     assert lanes(100, bulk_flows=False) == {(Lane.BULK, 100)}  # what hangs is its own
     open_jobs.add("another", Lane.BULK, 10)
@@ -188,7 +201,9 @@ def test_express_requests_that_last_leave_their_places_until_there_are_too_many_
     def places(lasting: int) -> int:
         open_jobs = OpenJobs()
         open_jobs.counted([("others", LASTING_EXPRESS, lasting), ("others", LASTING, 1)])
-        made = plan([proven(1, "t", 500)], 500, open_jobs, limits, bulk_flows=False)
+        made = plan(
+            [proven(1, "t", 500)], 500, open_jobs, limits, bulk_flows=False, answering=["t"]
+        )
         return sum(share.places for share in made.shares)
 
     assert [places(lasting) for lasting in (0, 128, 228, 256)] == [64, 64, 14, 0]
@@ -249,3 +264,44 @@ def test_open_jobs_that_others_end_are_never_fewer_than_none() -> None:
     open_jobs.add("c", 0, -1)
     assert (open_jobs.total, open_jobs.of_lane) == (3, [0, 1, 0, 2, 0, 0, 0])
     assert (open_jobs.of_tenant("a"), open_jobs.of_tenant("a", 3)) == (2, 2)
+
+
+def test_while_much_hangs_each_tenant_gets_one_place_until_it_answers() -> None:
+    limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
+
+    def places(own_lasting: int, *, answering: bool, bulk_flows: bool = True) -> int:
+        open_jobs = OpenJobs()
+        open_jobs.counted(
+            [("others", LASTING_EXPRESS, 80), ("others", LASTING, 1), ("t", LASTING, own_lasting)]
+        )
+        made = plan(
+            [proven(1, "t", 100), proven(2, "others", 100)],
+            500,
+            open_jobs,
+            limits,
+            bulk_flows=bulk_flows,
+            answering={"t"} if answering else (),
+        )
+        return sum(share.places for share in made.shares if share.subscription_id == 1)
+
+    for bulk_flows in (True, False):
+        assert places(0, answering=False, bulk_flows=bulk_flows) == 1
+        assert places(0, answering=True, bulk_flows=bulk_flows) == 64
+        assert places(1, answering=True, bulk_flows=bulk_flows) == 1
+        assert places(1, answering=False, bulk_flows=bulk_flows) == 0  # the others may need it
+
+
+def test_a_hundred_tenants_that_hang_one_after_the_other_leave_a_place_for_one_more() -> None:
+    """They answered until now. Each of their requests lasts, which is seen after each step."""
+    limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
+    lasting: Counter[str] = Counter()
+    for number in range(100):
+        open_jobs = OpenJobs()
+        open_jobs.counted(
+            [("first", LASTING, 300), *((t, LASTING_EXPRESS, n) for t, n in lasting.items())]
+        )
+        hogs = [proven(n, f"hog-{n}", 100) for n in range(1, number + 2)]
+        for share in plan(hogs, 500, open_jobs, limits, bulk_flows=False).shares:
+            lasting[f"hog-{share.subscription_id}"] += share.places
+    made = plan([proven(0, "another", 10)], 500, open_jobs, limits, bulk_flows=False)
+    assert sum(share.places for share in made.shares) == 1

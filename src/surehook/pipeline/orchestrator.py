@@ -26,7 +26,14 @@ from surehook.delivery import ErrorCode
 from surehook.observe import crashpoints
 from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
-from surehook.pipeline.shares import LASTING, LASTING_EXPRESS, Limits, OpenJobs, plan
+from surehook.pipeline.shares import (
+    LASTING,
+    LASTING_EXPRESS,
+    Limits,
+    OpenJobs,
+    much_hangs,
+    plan,
+)
 from surehook.records import (
     AppliedResult,
     Lane,
@@ -90,6 +97,7 @@ class _Bucket:
     counted_at: float = -COUNT_SECONDS
     cut: bool = False  # someone got less than it asked for
     bulk_flowed_at: float = 0.0  # nothing was in that lane, or something ended soon
+    answering: set[str] = field(default_factory=set)  # tenants that did since much hangs
     held: dict[int, float] = field(default_factory=dict)  # subscription → not before
     idle: bool = False  # nothing was due at the last look
 
@@ -210,14 +218,18 @@ class Orchestrator(Component):
             waiting = [item for item in waiting if item.subscription_id not in bucket.held]
         if not bucket.open.of_lane[Lane.BULK]:
             bucket.bulk_flowed_at = now
+        bulk_flows = now < bucket.bulk_flowed_at + BULK_STUCK_SECONDS
+        if not much_hangs(bucket.open, self._limits, bulk_flows=bulk_flows):
+            bucket.answering.clear()
         made = plan(
             waiting,
             room,
             bucket.open,
             self._limits,
             self._store.caps.first_ramp,
-            bulk_flows=now < bucket.bulk_flowed_at + BULK_STUCK_SECONDS,
+            bulk_flows=bulk_flows,
             queued=queued,
+            answering=bucket.answering,
         )
         bucket.cut = made.cut
         if not made.shares:
@@ -305,8 +317,11 @@ class Orchestrator(Component):
         ended = Counter((result.subscription_id, counted_lane(result)) for result in applied)
         for (subscription_id, lane), count in ended.items():
             tenant = self._tenants.get(subscription_id)
-            if tenant is not None:
-                bucket.open.add(tenant, lane, -count)
+            if tenant is None:
+                continue
+            bucket.open.add(tenant, lane, -count)
+            if lane == Lane.EXPRESS:
+                bucket.answering.add(tenant)
         if any(result.lane == Lane.BULK and not result.slow for result in applied):
             bucket.bulk_flowed_at = time.monotonic()
         learnt = paces(applied)

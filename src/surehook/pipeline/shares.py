@@ -11,6 +11,10 @@ A tenant with little to do and little under way goes by EXPRESS. Those jobs are 
 each worker has a slot for every one of them (see slots.py). A tenant with more to do goes by BULK,
 where it may have to wait behind others; while those hang, it goes by EXPRESS too. A tenant that is
 alone goes by BULK.
+
+While much hangs, nobody can tell which tenant will hang next: each gets one place of EXPRESS at a
+time until it has shown that it answers, and those that have requests which last leave the most of
+it to the others.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ LASTING = LASTING_EXPRESS + 1
 LANES = LASTING + 1
 # What hangs, or may do so.
 HANGING = (Lane.SLOW, LASTING_EXPRESS, LASTING)
+
+# Much hangs when more requests of EXPRESS last than one part in so many of those that may.
+MUCH = 4
 
 K = TypeVar("K", bound=Hashable)
 
@@ -107,6 +114,10 @@ class Plan:
     cut: bool  # someone got less than it asked for because of what is open already
 
 
+def much_hangs(open_jobs: OpenJobs, limits: Limits, *, bulk_flows: bool) -> bool:
+    return not bulk_flows or open_jobs.of_lane[LASTING_EXPRESS] * MUCH > limits.lasting_express
+
+
 def plan(
     waiting: Sequence[WaitingSubscription],
     room: int,
@@ -116,10 +127,14 @@ def plan(
     *,
     bulk_flows: bool = True,
     queued: Collection[str] = (),
+    answering: Collection[str] = (),
 ) -> Plan:
     """Who gets how many of `room` places, now. A subscription that is new has `first_ramp`.
-    `queued`: tenants that may have more to do than was counted."""
-    return _Planning(room, open_jobs, limits, first_ramp, bulk_flows, queued).made_for(waiting)
+    `queued`: tenants that may have more to do than was counted. `answering`: tenants that have
+    answered since much hangs."""
+    return _Planning(room, open_jobs, limits, first_ramp, bulk_flows, queued, answering).made_for(
+        waiting
+    )
 
 
 class _Planning:
@@ -131,10 +146,13 @@ class _Planning:
         first_ramp: int,
         bulk_flows: bool,
         queued: Collection[str],
+        answering: Collection[str],
     ) -> None:
         self._room = room
         self._bulk_flows = bulk_flows
+        self._much_hangs = much_hangs(open_jobs, limits, bulk_flows=bulk_flows)
         self._queued = queued
+        self._answering = answering
         self._open = open_jobs
         self._limits = limits
         self._first_ramp = first_ramp
@@ -215,13 +233,11 @@ class _Planning:
         if lane is Lane.BULK:
             return places
         if lane is Lane.EXPRESS:
-            kept = max(self._held(lane=LASTING_EXPRESS) - limits.lasting_express, 0)
-            free = limits.express - self._held(lane=lane) - kept
-            return min(places, allowance(held, free, alpha=1))
+            return min(places, self._express_allowed(tenant, held))
         most = limits.slow if lane is Lane.SLOW else limits.unproven
         unused = most - self._held(lane=lane)
         own = self._held(tenant, lane)
-        hangs = sum(self._held(tenant, each) for each in HANGING)
+        hangs = self._hangs(tenant)
         if not own and (lane is Lane.SLOW or not hangs):
             return min(places, max(allowance(0, unused), min(unused, 1)))
         # The last places are for tenants that have none yet. When much hangs already, and some of
@@ -230,6 +246,23 @@ class _Planning:
         if lane is Lane.UNPROVEN and hangs and hanging >= limits.slow:
             return 0
         return min(places, allowance(own, unused - most // PART))
+
+    def _express_allowed(self, tenant: str, held: int) -> int:
+        limits = self._limits
+        under_way, lasting = self._held(lane=Lane.EXPRESS), self._held(lane=LASTING_EXPRESS)
+        free = limits.express - under_way - max(lasting - limits.lasting_express, 0)
+        share = allowance(held, free, alpha=1)
+        if not self._much_hangs:
+            return share
+        answers, hangs = tenant in self._answering, self._hangs(tenant) > 0
+        if hangs and not answers:
+            free = limits.express // 2 - under_way - lasting
+        one = min(max(free, 0), 1) if self._held(tenant, Lane.EXPRESS) == 0 else 0
+        return max(share, one) if answers and not hangs else one
+
+    def _hangs(self, tenant: str) -> int:
+        """How many requests of this tenant last, or may do so."""
+        return sum(self._held(tenant, lane) for lane in HANGING)
 
     def _held(self, tenant: str | None = None, lane: int | None = None) -> int:
         if tenant is not None:
