@@ -15,7 +15,7 @@ COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.
 # shows that they work: every package is used by one of these at least, on both engines.
 FLOORS := .venv-floors
 FLOORS_TOOLS := hatchling editables hypothesis pymysql pytest pytest-asyncio pytest-timeout pytest-xdist sqlglot trustme
-FLOORS_TESTS := tests/test_cli.py tests/unit/test_secrets.py tests/api/test_health.py tests/api/test_framing.py tests/store/test_rows.py \
+FLOORS_TESTS := tests/cli/test_cli.py tests/delivery/test_secrets.py tests/api/test_health.py tests/api/test_framing.py tests/store/test_rows.py \
   tests/delivery/test_names_and_addresses.py tests/scenarios/test_five_scenarios.py
 
 .DEFAULT_GOAL := help
@@ -82,14 +82,14 @@ check: $(READY) ## lint, types, structure, generated files fresh
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/python -m surehook.generate --check
+	@$(BIN)/python -m tools.generate --check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/store/test_statements.py
 
 format: $(READY) ## let ruff format and fix what it can
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
 generate: $(READY) ## write triggers, grants, enums and docs from states.py and roles.py
-	@$(BIN)/python -m surehook.generate
+	@$(BIN)/python -m tools.generate
 
 lock: ## resolve pyproject.toml anew into the lock files
 	@test -x .venv-lock/bin/uv || ($(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip -q install uv==0.13.7)

@@ -38,17 +38,17 @@ sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from support.connections import connected  # noqa: E402
 from support.mysql_server import MariadbServer  # noqa: E402
+from surehook.actions.ingest import Ingest  # noqa: E402
 from surehook.bench import machine  # noqa: E402
 from surehook.config import load  # noqa: E402
 from surehook.delivery import Outcome, Request  # noqa: E402
 from surehook.delivery.secrets import Sealer, parse_keys  # noqa: E402
 from surehook.delivery.signature import new_shared_secret  # noqa: E402
 from surehook.embedded.server import EmbeddedServer  # noqa: E402
-from surehook.pipeline.hints import Channel, Hints  # noqa: E402
-from surehook.pipeline.ingest import Ingest  # noqa: E402
-from surehook.records import SIGNING_PLACE, NewEvent  # noqa: E402
-from surehook.serve import Process  # noqa: E402
+from surehook.model.records import SIGNING_PLACE, NewEvent  # noqa: E402
+from surehook.process.serve import Process  # noqa: E402
 from surehook.store import engine_of, open_database, store_of  # noqa: E402
+from surehook.store.hints import Channel, Hints  # noqa: E402
 from surehook.store.ingest import IngestStore  # noqa: E402
 from surehook.store.logins import Login, Place  # noqa: E402
 

@@ -33,7 +33,7 @@ import uvloop
 
 from surehook.config import load
 from surehook.embedded.server import EmbeddedServer
-from surehook.serve import Process
+from surehook.process.serve import Process
 from surehook.store.logins import Place
 from surehook.store.postgres.migrate import migrate
 

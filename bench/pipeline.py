@@ -37,18 +37,18 @@ from typing import Any
 
 import uvloop
 
-from surehook import certificates
+from surehook.actions.ingest import Ingest
 from surehook.bench import machine
 from surehook.config import load
 from surehook.delivery import Outcome, Request
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.embedded.server import EmbeddedServer
-from surehook.pipeline.hints import Channel, Hints
-from surehook.pipeline.ingest import Ingest
-from surehook.records import SIGNING_PLACE, NewEvent
-from surehook.serve import Process
+from surehook.model.records import SIGNING_PLACE, NewEvent
+from surehook.process.serve import Process
+from surehook.receiver import certificates
 from surehook.store import open_database, store_of
+from surehook.store.hints import Channel, Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import Login, Place
 from surehook.store.postgres.database import connect

@@ -34,6 +34,7 @@ KINDS_FOR: dict[Path, Callable[[list[str]], list[str]]] = {
     TESTS / "store": list,
     TESTS / "scenarios": servers.each_other_code,
     TESTS / "pipeline": servers.one_of_each,
+    TESTS / "actions": servers.one_of_each,
     TESTS / "outbox": servers.one_of_each,
 }
 REQUIRED = "SUREHOOK_TEST_REQUIRE_MYSQL"  # set: not testing on it is a failure, not a remark

@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from surehook.listen import Arrival, Behaviour, Listener
+from surehook.receiver.listen import Arrival, Behaviour, Listener
 
 __all__ = ["Arrival", "Receiver", "new_secret", "signed_headers"]
 
@@ -173,7 +173,7 @@ class Receiver:
 @cache
 def _files() -> tuple[Path, Path]:
     """The certificates of this process."""
-    from surehook import certificates
+    from surehook.receiver import certificates
 
     directory = Path(tempfile.mkdtemp(prefix="surehook-receiver-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

@@ -18,7 +18,7 @@ from surehook.api import auth
 from surehook.api.app import ROUTES
 from surehook.api.problems import Problem
 from surehook.api.routes import Route
-from surehook.states import SagaStatus
+from surehook.model.states import SagaStatus
 from surehook.store.key_checks import KeyCheckStore
 
 SECRET_TEXT = "only-acme-may-see-this"

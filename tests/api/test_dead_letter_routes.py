@@ -7,7 +7,7 @@ from typing import Any
 from support.api import NewKey
 from support.http import Client
 from support.rows import a_dead_letter, a_saga, a_subscription
-from surehook.states import SagaStatus
+from surehook.model.states import SagaStatus
 
 
 async def test_a_dead_letter_is_shown_with_its_payload(client: Client, owner: Any) -> None:

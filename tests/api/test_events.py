@@ -13,7 +13,7 @@ import pytest
 from support.api import NewKey, OpenApi
 from support.http import Client
 from support.rows import a_saga, an_event, many_deliveries
-from surehook.states import SagaStatus
+from surehook.model.states import SagaStatus
 
 EVENT = {"event_type": "order.paid", "payload": {"order": 1}}
 

@@ -16,10 +16,10 @@ from support.rows import a_saga, an_event
 from support.waiting import until
 from surehook import __version__, observe
 from surehook.cli.serve import event_loop
+from surehook.model.records import Heartbeat, Myself
+from surehook.model.states import SagaStatus
 from surehook.observe import Level
 from surehook.observe.metrics import METRICS, Figures, Metrics
-from surehook.records import Heartbeat, Myself
-from surehook.states import SagaStatus
 from surehook.store import store_of
 from surehook.store.registry import RegistryStore
 

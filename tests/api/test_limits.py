@@ -12,7 +12,7 @@ from support import Configure
 from support.api import ADMIN_KEY, FLAGS, NewKey, OpenApi
 from support.http import Client, read_reply
 from support.waiting import in_time, until
-from surehook.serve import Process
+from surehook.process.serve import Process
 from surehook.store.logins import Place
 
 EVENT = {"event_type": "a", "payload": 1}

@@ -8,7 +8,7 @@ import pytest
 
 from support.http import Client
 from support.rows import a_dead_letter, a_saga, a_subscription, an_event
-from surehook.states import SagaStatus
+from surehook.model.states import SagaStatus
 from surehook.store import observer
 
 

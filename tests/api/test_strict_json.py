@@ -15,7 +15,7 @@ from surehook.api.events import read_batch, read_event
 from surehook.api.problems import Problem
 from surehook.api.wire import as_problem
 from surehook.errors import FieldRefused
-from surehook.records import NewEvent
+from surehook.model.records import NewEvent
 
 KEY = Key(1, "test", ALL_SCOPES, None)
 PAYLOAD_MAX = 1_000_000

@@ -15,8 +15,8 @@ from support.http import Client
 from support.receiver import Answer, Receiver
 from support.rows import a_job, a_saga, an_event
 from support.waiting import LEASE_SECONDS
+from surehook.model.states import JobStatus
 from surehook.receive import verify
-from surehook.states import JobStatus
 from surehook.store.logins import Place
 
 NEW = {"event_type": "order.paid", "callback_url": "https://shop.example.com/hooks"}

@@ -18,7 +18,7 @@ from support.api import ADMIN_KEY
 from support.commands import Command, run_command
 from support.rows import a_dead_letter, a_saga
 from surehook.cli.connection import is_this_machine
-from surehook.running import noted
+from surehook.process.running import noted
 
 NOBODY = "http://127.0.0.1:1"
 

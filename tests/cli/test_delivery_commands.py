@@ -31,7 +31,7 @@ from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
 from surehook.client.calls import Call
 from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts, Page
 from surehook.delivery.outcome import ErrorCode
-from surehook.states import SagaStatus
+from surehook.model.states import SagaStatus
 
 
 async def test_a_delivery_is_shown_with_its_attempts(command: Command, owner: Any) -> None:

@@ -19,12 +19,13 @@ import pytest
 
 from support.servers import private_directory
 from support.waiting import PATIENCE, PATIENT
-from surehook import Client, certificates
+from surehook import Client
 from surehook.cli.dev import chosen_data_dir
 from surehook.config import load
 from surehook.errors import UsageError
-from surehook.listen import Arrival, Listener
-from surehook.running import programs
+from surehook.process.running import programs
+from surehook.receiver import certificates
+from surehook.receiver.listen import Arrival, Listener
 
 README = Path(__file__).parents[2] / "README.md"
 COMMAND = [sys.executable, "-m", "surehook"]

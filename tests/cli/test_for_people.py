@@ -16,8 +16,8 @@ import pytest
 
 from support.commands import run_command
 from surehook.cli import output
-from surehook.serve import COMPONENTS
-from surehook.wording import counted
+from surehook.model.wording import counted
+from surehook.process.serve import COMPONENTS
 
 FIGURES: dict[str, object] = {
     "machine": {"cores": 2, "fsyncs_per_s": 900},

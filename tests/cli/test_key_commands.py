@@ -10,8 +10,8 @@ import pytest
 
 from support.commands import Command, Done, run_command
 from support.servers import private_directory
+from surehook.actions.keys import hash_of
 from surehook.embedded.server import EmbeddedServer
-from surehook.pipeline.keys import hash_of
 from surehook.store.logins import Place
 
 

@@ -101,7 +101,7 @@ def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EmbeddedServer, "start", refuse)
     monkeypatch.setattr(EmbeddedServer, "start_detached", refuse)
-    monkeypatch.setattr("surehook.listen.Listener.__init__", taken)
+    monkeypatch.setattr("surehook.receiver.listen.Listener.__init__", taken)
     monkeypatch.setattr("time.sleep", lambda _: None)  # between two tries of a call
     monkeypatch.setattr("surehook.bench.run", lambda *_: {})
     monkeypatch.chdir(tmp_path)

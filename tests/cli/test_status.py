@@ -15,9 +15,9 @@ from support.commands import Done, run_command
 from support.pipeline import running
 from support.waiting import until_row
 from surehook import __version__
+from surehook.model.records import Heartbeat, Myself
 from surehook.pipeline.registry import SILENT_SECONDS
-from surehook.records import Heartbeat, Myself
-from surehook.serve import COMPONENTS
+from surehook.process.serve import COMPONENTS
 from surehook.store import store_of
 from surehook.store.logins import Place
 from surehook.store.registry import RegistryStore

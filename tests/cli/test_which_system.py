@@ -16,11 +16,11 @@ from support.commands import Done, run_command
 from support.commandtree import COMMANDS, with_arguments
 from support.servers import private_directory
 from support.waiting import PATIENCE, PATIENT
-from surehook import system
 from surehook.config import load
 from surehook.embedded.directory import DataDirectory
 from surehook.errors import Unreachable, UsageError
-from surehook.running import noted, programs
+from surehook.process import system
+from surehook.process.running import noted, programs
 
 # These bring a system into being, or are one; every other command must find one.
 CREATING = {"dev", "serve", "run", "migrate", "db start", "bench", "listen"}
@@ -240,7 +240,7 @@ def test_a_system_on_a_database_that_is_not_configured_here_is_named(home: Path)
 
 def test_the_note_of_a_killed_program_does_not_count_and_is_removed_by_the_next(home: Path) -> None:
     program = (
-        "import os, signal\nfrom surehook.running import noted\n"
+        "import os, signal\nfrom surehook.process.running import noted\n"
         "with noted('surehook dev', 'postgresql://h/d', embedded=False):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -15,7 +15,7 @@ from support.outbox import Routed
 from support.rows import a_subscription
 from surehook import observe
 from surehook.config import Config
-from surehook.serve import Process
+from surehook.process.serve import Process
 from surehook.store.logins import Place
 
 

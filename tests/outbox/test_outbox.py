@@ -18,11 +18,11 @@ from support.dialects import NotAllowed, native
 from support.outbox import Routed
 from support.servers import connected
 from surehook import outbox
+from surehook.actions.ingest import Ingest
+from surehook.model.records import NewEvent
 from surehook.outbox.statement import values_of
-from surehook.pipeline.hints import Hints
-from surehook.pipeline.ingest import Ingest
-from surehook.records import NewEvent
 from surehook.store import store_of
+from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 
 on_postgres = pytest.mark.only_on("postgres", reason="is about drivers or a schema of its own")

@@ -13,9 +13,9 @@ from support import Configure, OpenStore, dialects
 from support.clock import Clock
 from support.pipeline import DELIVERED, FakeSender, broken_invariants, failed, running
 from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event
-from surehook.check import INVARIANTS, check
 from surehook.delivery import Outcome, Request
-from surehook.states import JobStatus, SagaStatus
+from surehook.model.states import JobStatus, SagaStatus
+from surehook.process.check import INVARIANTS, check
 from surehook.store import store_of
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore

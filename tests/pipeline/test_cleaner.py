@@ -12,12 +12,12 @@ from support.clock import Clock
 from support.pipeline import facts, running
 from support.rows import a_job, a_saga, a_subscription, many_sagas
 from support.waiting import PATIENCE, until_row
+from surehook.model.states import LEASE_EXPIRIES_MAX, JobStatus
 from surehook.pipeline import cleaner as cleaner_module
 from surehook.pipeline.cleaner import POLL_MAX_SECONDS, Cleaner
-from surehook.pipeline.hints import Channel, Hints
-from surehook.states import LEASE_EXPIRIES_MAX, JobStatus
 from surehook.store import store_of
 from surehook.store.cleaner import CleanerStore
+from surehook.store.hints import Channel, Hints
 from surehook.store.logins import Place
 
 JOB = (

@@ -12,12 +12,12 @@ from support.clock import Clock
 from support.pipeline import facts, running
 from support.rows import a_dead_letter, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until_row
+from surehook.model.records import Requeued
+from surehook.model.states import SagaStatus
 from surehook.pipeline.deadletters import DeadLetters, Requeue
-from surehook.pipeline.hints import Channel, Hints
-from surehook.records import Requeued
-from surehook.states import SagaStatus
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.hints import Channel, Hints
 from surehook.store.logins import Place
 
 PAYLOAD = '{"b": 1,  "a":[1.0, 2e3], "a": "é\\u0000"}'

@@ -15,11 +15,11 @@ from support.clock import Clock
 from support.pipeline import broken_invariants
 from support.rows import a_subscription, an_event
 from support.servers import Server
-from surehook.check import check
-from surehook.pipeline.hints import Hints
 from surehook.pipeline.router import Router
+from surehook.process.check import check
 from surehook.store import router as common
 from surehook.store import store_of
+from surehook.store.hints import Hints
 from surehook.store.observer import ObserverStore
 from surehook.store.router import RouterStore
 

@@ -17,13 +17,13 @@ from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariant
 from support.rows import a_job, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.model.records import Lane, SagaId, Share
+from surehook.model.retry import Policy
+from surehook.model.states import Attempt, JobResult, JobStatus, SagaStatus, decide
 from surehook.observe import crashpoints
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.orchestrator import PERMANENT, Orchestrator
-from surehook.records import Lane, SagaId, Share
-from surehook.retry import Policy
-from surehook.states import Attempt, JobResult, JobStatus, SagaStatus, decide
 from surehook.store import store_of
+from surehook.store.hints import Channel, Hints
 from surehook.store.logins import Place
 from surehook.store.orchestrator import NO_CAPS, Caps, OrchestratorStore
 

@@ -13,12 +13,12 @@ from support.pipeline import facts, running
 from support.waiting import until, until_row
 from surehook import __version__
 from surehook.errors import DatabaseUnreachable
+from surehook.model.records import Myself
 from surehook.pipeline import registry
-from surehook.pipeline.hints import Hints
 from surehook.pipeline.registry import Registry
 from surehook.pipeline.service import Component, Service
-from surehook.records import Myself
 from surehook.store import store_of
+from surehook.store.hints import Hints
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore

@@ -25,10 +25,10 @@ from support.servers import Server
 from support.waiting import until, until_row
 from surehook.config import load
 from surehook.embedded.server import EmbeddedServer
-from surehook.pipeline.hints import Hints
+from surehook.model.records import RoutedSaga
 from surehook.pipeline.router import Router
-from surehook.records import RoutedSaga
 from surehook.store import open_database, store_of
+from surehook.store.hints import Hints
 from surehook.store.logins import Place
 from surehook.store.postgres.migrate import migrate
 from surehook.store.postgres.router import (

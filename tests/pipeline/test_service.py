@@ -20,7 +20,6 @@ from support.waiting import PATIENCE, in_time, until, until_row
 from surehook.config import load
 from surehook.errors import DatabaseUnreachable
 from surehook.pipeline import service as service_module
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import (
     LOOK_FIRST_SECONDS,
     LOOK_LAST_SECONDS,
@@ -28,6 +27,7 @@ from surehook.pipeline.service import (
     Group,
     Service,
 )
+from surehook.store.hints import Channel, Hints
 from surehook.store.logins import Place
 
 

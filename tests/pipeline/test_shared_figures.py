@@ -15,8 +15,8 @@ from support.api import FLAGS, serving
 from support.clock import Clock
 from support.rows import a_saga
 from support.waiting import until
-from surehook import shared_figures, vitals
-from surehook.shared_figures import (
+from surehook.pipeline import shared_figures, vitals
+from surehook.pipeline.shared_figures import (
     INTERVAL_SECONDS,
     LOST_SECONDS,
     OLD_SECONDS,

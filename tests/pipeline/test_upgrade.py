@@ -13,7 +13,7 @@ from support.pipeline import UNFINISHED, FakeSender, broken_invariants, running,
 from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event, move_saga
 from support.servers import Server
 from support.waiting import until_row
-from surehook.states import JobStatus, SagaStatus
+from surehook.model.states import JobStatus, SagaStatus
 from surehook.store.logins import Place
 from surehook.store.migrations import migrations
 

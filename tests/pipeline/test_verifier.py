@@ -22,11 +22,11 @@ from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
-from surehook.pipeline.hints import Hints
+from surehook.model.records import Verification
 from surehook.pipeline.service import Service
 from surehook.pipeline.verifier import Verifications, Verifier
-from surehook.records import Verification
 from surehook.store import store_of
+from surehook.store.hints import Hints
 from surehook.store.verifier import VerifierStore
 
 SECRET = new_shared_secret().reveal()

@@ -28,14 +28,14 @@ from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.delivery.outcome import EXCERPT_CHARACTERS
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.errors import ConfigError, DatabaseUnreachable
+from surehook.model.records import JobId, JobReport, Lane
+from surehook.model.states import JobStatus, SagaStatus
 from surehook.pipeline import worker as worker_module
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.worker import Worker
-from surehook.records import JobId, JobReport, Lane
-from surehook.serve import Process
-from surehook.states import JobStatus, SagaStatus
+from surehook.process.serve import Process
 from surehook.store import store_of
+from surehook.store.hints import Channel, Hints
 from surehook.store.logins import Place
 from surehook.store.worker import WorkerStore
 

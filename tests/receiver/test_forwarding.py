@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from support.waiting import PATIENCE
-from surehook import certificates, receive
+from surehook import receive
 from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge
-from surehook.forward import ANSWER_BYTES_MAX, Forward
-from surehook.listen import Arrival, Listener
+from surehook.receiver import certificates
+from surehook.receiver.forward import ANSWER_BYTES_MAX, Forward
+from surehook.receiver.listen import Arrival, Listener
 from surehook.testing import new_secret, signed_headers
 
 SECRET = new_secret()

@@ -17,8 +17,8 @@ from asyncmy.errors import MySQLError
 from support import OpenStore, dialects
 from support.rows import a_subscription, many_events
 from support.waiting import until
-from surehook.records import JobReport
-from surehook.states import JobStatus
+from surehook.model.records import JobReport
+from surehook.model.states import JobStatus
 from surehook.store import store_of
 from surehook.store.mysql import failures
 from surehook.store.mysql.connection import Connection

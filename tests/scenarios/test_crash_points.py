@@ -14,8 +14,8 @@ from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_saga, a_subscription, an_event
 from support.waiting import LEASE_SECONDS, until, until_row
+from surehook.model.states import SagaStatus
 from surehook.observe.crashpoints import POINTS
-from surehook.states import SagaStatus
 from surehook.store.logins import Place
 
 EVENTS = 30

@@ -19,8 +19,8 @@ from support.pipeline import DELIVERED, UNFINISHED, FakeSender, running
 from support.rows import a_subscription
 from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.model.records import Lane
 from surehook.pipeline.slots import most_at_once
-from surehook.records import Lane
 from surehook.store.logins import Place
 
 SLOTS = 32

@@ -27,13 +27,13 @@ from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_subscription, an_event
 from support.waiting import LEASE_SECONDS, until, until_row
+from surehook.actions.ingest import Ingest
+from surehook.model.records import NewEvent, Requeued
+from surehook.model.retry import Policy, delay_seconds
 from surehook.pipeline.deadletters import Requeue
-from surehook.pipeline.hints import Hints
-from surehook.pipeline.ingest import Ingest
-from surehook.records import NewEvent, Requeued
-from surehook.retry import Policy, delay_seconds
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import Place
 

@@ -10,13 +10,13 @@ from support import Configure, OpenStore
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, failed, running
 from support.rows import a_subscription
 from support.waiting import until_row
+from surehook.actions.ingest import Ingest
 from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.model.records import NewEvent, StoredEvent
 from surehook.pipeline.deadletters import Requeue
-from surehook.pipeline.hints import Hints
-from surehook.pipeline.ingest import Ingest
-from surehook.records import NewEvent, StoredEvent
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import Place
 

@@ -17,7 +17,7 @@ from support.receiver import Receiver
 from support.rows import a_subscription, an_event
 from support.servers import ENCRYPTION_KEY, Server, connected, private_server
 from support.waiting import PATIENT, until_row
-from surehook.doctor import examine
+from surehook.process.doctor import examine
 from surehook.store.findings import Level
 from surehook.store.logins import Place
 

@@ -24,11 +24,11 @@ from support.waiting import until, until_row
 from surehook import receive
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret, new_signing_key
+from surehook.model.records import HEADERS_PLACE
 from surehook.pipeline.deadletters import Requeue
-from surehook.pipeline.hints import Hints
-from surehook.records import HEADERS_PLACE
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
+from surehook.store.hints import Hints
 from surehook.store.logins import Place
 
 INSTALLATION = "SELECT value FROM schema_settings WHERE name = 'installation'"

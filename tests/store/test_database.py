@@ -13,7 +13,7 @@ from support import Configure, OpenStore, dialects
 from support.servers import Server
 from support.waiting import PATIENCE
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
-from surehook.roles import ROLES
+from surehook.model.roles import ROLES
 from surehook.store import open_database
 from surehook.store.database import Database, Session
 from surehook.store.logins import Login, Place, login

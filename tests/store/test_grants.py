@@ -10,7 +10,7 @@ from support import dialects
 from support.dialects import as_role
 from support.rows import a_job, a_subscription, an_event
 from support.servers import Server
-from surehook.roles import BY_COMPONENT, ROLES, ROLES_ON, TABLES_ON, Role, Verb
+from surehook.model.roles import BY_COMPONENT, ROLES, ROLES_ON, TABLES_ON, Role, Verb
 
 every_role = pytest.mark.parametrize("name", [role.name for role in ROLES])
 COLUMN_STATEMENTS = {

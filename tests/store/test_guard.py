@@ -12,8 +12,8 @@ from support import dialects
 from support.dialects import as_role
 from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event
 from support.servers import Server
-from surehook.roles import TABLES_ON
-from surehook.states import (
+from surehook.model.roles import TABLES_ON
+from surehook.model.states import (
     JOB_MOVES,
     JOB_TERMINAL,
     SAGA_MOVES,

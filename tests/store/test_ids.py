@@ -10,9 +10,10 @@ from support import Configure, OpenStore, dialects
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariants, failed, running
 from support.rows import a_subscription, an_event, many_events
 from support.waiting import until_row
+from surehook.model import statements
+from surehook.model.roles import ROLES
 from surehook.pipeline.deadletters import Requeue
-from surehook.roles import ROLES
-from surehook.store import statements, store_of
+from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
 from surehook.store.logins import Place
 

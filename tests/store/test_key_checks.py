@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support import OpenStore
-from surehook.pipeline.keys import Keys, hash_of
+from surehook.actions.keys import Keys, hash_of
 from surehook.store import store_of
 from surehook.store.key_checks import KeyCheckStore
 from surehook.store.keys import KeyStore

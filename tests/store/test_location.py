@@ -13,8 +13,8 @@ from support.connections import connected, engine_connection
 from support.rows import an_event
 from support.server import Server
 from surehook import outbox
-from surehook.doctor import examine
 from surehook.errors import AnswerIsNo, ConfigError
+from surehook.process.doctor import examine
 from surehook.store import engine_of, open_database
 from surehook.store.findings import Level
 from surehook.store.logins import Login, Place

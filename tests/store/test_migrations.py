@@ -14,7 +14,7 @@ from support.servers import Server, connected, private_server
 from support.waiting import PATIENCE
 from surehook import __version__
 from surehook.errors import AnswerIsNo, ConfigError
-from surehook.roles import ROLES
+from surehook.model.roles import ROLES
 from surehook.store.migrations import Migration, migrations, version_tuple
 from surehook.store.postgres import migrate as module
 from surehook.store.postgres.migrate import as_sql, migrate, read_state

@@ -17,7 +17,7 @@ from support.dialects import as_role
 from support.rows import a_dead_letter, a_job, a_secret, a_subscription
 from support.servers import Server
 from support.translate import literal
-from surehook.roles import ROLES, ROLES_ON, TABLES_ON, Role, Verb
+from surehook.model.roles import ROLES, ROLES_ON, TABLES_ON, Role, Verb
 
 every_role = pytest.mark.parametrize("name", [role.name for role in ROLES])
 # What a row is found by, and by which a new one collides with it.

@@ -18,7 +18,7 @@ import pytest
 
 from support import OpenStore
 from surehook.delivery import ErrorCode
-from surehook.store import statements
+from surehook.model import statements
 
 pytestmark = pytest.mark.only_on("postgres", reason="MySQL's are in mysql/test_mysql_plans.py")
 BIG = (

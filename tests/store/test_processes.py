@@ -6,8 +6,8 @@ import pytest
 
 from support import OpenStore
 from support.clock import Clock
+from surehook.model.records import Heartbeat, Myself
 from surehook.pipeline.registry import FORGET_SECONDS, SILENT_SECONDS, alive
-from surehook.records import Heartbeat, Myself
 from surehook.store import store_of
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore

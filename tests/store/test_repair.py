@@ -10,9 +10,9 @@ from support import Configure, dialects
 from support.connections import engine_connection
 from support.rows import a_subscription, an_event
 from support.servers import Server, connected, private_server
-from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
-from surehook.roles import ROLES
+from surehook.model.roles import ROLES
+from surehook.process.doctor import examine
 from surehook.store import engine_of
 from surehook.store.findings import Level
 from surehook.store.logins import Place

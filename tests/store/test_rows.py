@@ -11,7 +11,7 @@ from support.clock import Clock
 from support.rows import a_dead_letter, a_job, a_saga
 from support.servers import Server
 from support.waiting import PATIENCE
-from surehook.states import JobStatus, SagaStatus
+from surehook.model.states import JobStatus, SagaStatus
 
 
 @pytest.mark.parametrize("buckets", [1, 4])

@@ -8,9 +8,9 @@ from importlib.resources import files
 import pytest
 
 from support.sql_rights import HOT, Found, Need, Unclear, analyse, parsable
-from surehook.roles import BY_COMPONENT, ENGINES, ROLES_ON, TABLES_ON, Verb
-from surehook.store import statements
-from surehook.store.statements import Statement
+from surehook.model import statements
+from surehook.model.roles import BY_COMPONENT, ENGINES, ROLES_ON, TABLES_ON, Verb
+from surehook.model.statements import Statement
 
 # Statements that look at a hot table in all buckets, and why.
 ACROSS_BUCKETS = {

@@ -12,7 +12,7 @@ import pytest
 from support import dialects
 from support.dialects import as_role
 from support.servers import Server
-from surehook.rules import DEPTH_MAX
+from surehook.model.rules import DEPTH_MAX
 
 # Ours; PostgreSQL's own for a text that is not JSON; MySQL's own for one that is nested too deeply.
 REFUSED = {"SH004", "22P02", "22032"}

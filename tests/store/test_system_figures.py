@@ -9,8 +9,8 @@ import pytest
 
 from support import OpenStore
 from support.clock import Clock
-from surehook.records import KeptFigures, SystemFigures
-from surehook.shared_figures import INTERVAL_SECONDS, LOST_SECONDS
+from surehook.model.records import KeptFigures, SystemFigures
+from surehook.pipeline.shared_figures import INTERVAL_SECONDS, LOST_SECONDS
 from surehook.store import store_of
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore

@@ -19,17 +19,17 @@ import uvloop
 
 from support import clock
 from support.pipeline import ALL
+from surehook.actions.ingest import Ingest
 from surehook.config import Config, load
 from surehook.delivery import Outcome, Request
 from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.model.records import NewEvent
 from surehook.observe import crashpoints, log
 from surehook.pipeline.deadletters import Requeue
-from surehook.pipeline.hints import Hints
-from surehook.pipeline.ingest import Ingest
-from surehook.records import NewEvent
-from surehook.serve import Process, serve
+from surehook.process.serve import Process, serve
 from surehook.store import open_database, store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import Place
 

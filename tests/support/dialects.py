@@ -20,7 +20,7 @@ from support.connections import connected
 from support.mysql_connection import MysqlConnection
 from support.server import Server
 from support.translate import literal
-from surehook.roles import BY_COMPONENT
+from surehook.model.roles import BY_COMPONENT
 from surehook.store.logins import derived_password
 
 # For pytest.raises: what either driver raises.

@@ -14,10 +14,10 @@ from typing import Any
 from support import OpenStore
 from support.waiting import PATIENCE
 from surehook import observe
-from surehook.check import check
 from surehook.config import Config
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
-from surehook.serve import Process
+from surehook.process.check import check
+from surehook.process.serve import Process
 from surehook.store import store_of
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from support.servers import ENCRYPTION_KEY
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
-from surehook.records import SIGNING_PLACE
-from surehook.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, SagaStatus
+from surehook.model.records import SIGNING_PLACE
+from surehook.model.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, SagaStatus
 
 Connection = Any  # asyncpg's, or one that is called like it
 Status = TypeVar("Status", bound=StrEnum)

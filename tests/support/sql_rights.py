@@ -18,8 +18,8 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from surehook.roles import TABLES_ON, Role, Verb
-from surehook.store.statements import Statement
+from surehook.model.roles import TABLES_ON, Role, Verb
+from surehook.model.statements import Statement
 
 Node = Any  # sqlglot's own types differ from call to call
 Tables = Mapping[str, tuple[str, ...]]

@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from surehook.actions.ingest import Ingest
+from surehook.actions.keys import Keys
 from surehook.api import deadletters, deliveries, events, health, keys, strict, subscriptions
 from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
@@ -31,13 +33,11 @@ from surehook.api.wire import (
     refuse,
 )
 from surehook.pipeline.deadletters import Requeue
-from surehook.pipeline.ingest import Ingest
-from surehook.pipeline.keys import Keys
 from surehook.store.observer import ObserverStore
 
 if TYPE_CHECKING:
     from surehook.api.subscriptions import SubscriptionServices
-    from surehook.vitals import Vitals
+    from surehook.pipeline.vitals import Vitals
 
 # Requests beside the events' own path that are under way at once.
 UNDER_WAY_MAX = 128

@@ -24,10 +24,10 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
+from surehook.actions.keys import Scope
 from surehook.api.problems import FORBIDDEN, NO_KEY, TOO_MANY, Problem, unavailable
 from surehook.delivery.address import without_addresses
 from surehook.errors import DatabaseUnreachable
-from surehook.pipeline.keys import Scope
 from surehook.store.key_checks import KeyCheckStore
 
 FRESH_SECONDS = 1.0

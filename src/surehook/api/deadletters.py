@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
+from surehook.actions.keys import Scope
 from surehook.api.pages import before_id, page_of, shaped
 from surehook.api.problems import CONFLICT, NOT_FOUND, Problem, invalid, not_found
 from surehook.api.routes import Answer, Call, Route
@@ -22,8 +23,7 @@ from surehook.api.shapes import (
     RequeuedPair,
     extended,
 )
-from surehook.pipeline.keys import Scope
-from surehook.records import Requeued
+from surehook.model.records import Requeued
 from surehook.store.deadletters import Filter
 from surehook.store.observer import Found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from surehook.actions.keys import Scope
 from surehook.api.auth import Key
 from surehook.api.pages import before_id, page_of, shaped
 from surehook.api.problems import NOT_FOUND, not_found
@@ -20,7 +21,6 @@ from surehook.api.shapes import (
     Page,
     extended,
 )
-from surehook.pipeline.keys import Scope
 from surehook.store.observer import Found
 
 ATTEMPTS_SHOWN = 1000

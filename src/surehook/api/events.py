@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from surehook import rules
+from surehook.actions.heldkeys import KeyHeld
+from surehook.actions.ingest import KeyTaken, Ticket
+from surehook.actions.keys import Scope
 from surehook.api import problems, strict
 from surehook.api.auth import Key
 from surehook.api.deliveries import of_event
@@ -41,10 +43,8 @@ from surehook.api.shapes import (
     rfc3339,
 )
 from surehook.api.wire import Head, Receive, Send, answer, as_problem, refuse
-from surehook.pipeline.heldkeys import KeyHeld
-from surehook.pipeline.ingest import KeyTaken, Ticket
-from surehook.pipeline.keys import Scope
-from surehook.records import NewEvent, StoredEvent
+from surehook.model import rules
+from surehook.model.records import NewEvent, StoredEvent
 from surehook.store.observer import Found
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from functools import cache
 
 import msgspec
 
+from surehook.actions.keys import Scope
 from surehook.api.problems import FORBIDDEN, UNAVAILABLE, Problem
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import Start
-from surehook.pipeline.keys import Scope
-from surehook.vitals import METRICS_TYPE, Health, Readiness
+from surehook.pipeline.vitals import METRICS_TYPE, Health, Readiness
 
 
 async def start(call: Call) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from surehook.actions.keys import Scope
 from surehook.api.pages import before_id, page_of
 from surehook.api.problems import NOT_FOUND
 from surehook.api.routes import Answer, Call, Route
@@ -21,8 +22,7 @@ from surehook.api.shapes import (
     rfc3339,
     rfc3339_or_none,
 )
-from surehook.pipeline.keys import Scope
-from surehook.records import ApiKey
+from surehook.model.records import ApiKey
 from surehook.store.keys import api_key
 from surehook.store.observer import Found
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from surehook.actions.keys import Scope
 from surehook.api.auth import Key
 from surehook.api.problems import Kind
 from surehook.api.shapes import BIGGEST_ID
-from surehook.pipeline.keys import Scope
 
 if TYPE_CHECKING:
     from surehook.api.app import Api

@@ -13,10 +13,11 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from surehook import __version__, rules
+from surehook import __version__
 from surehook.api.problems import ProblemBody
 from surehook.delivery.outcome import ErrorCode
-from surehook.states import JobStatus, SagaStatus
+from surehook.model import rules
+from surehook.model.states import JobStatus, SagaStatus
 
 Item = TypeVar("Item")
 Whole = TypeVar("Whole", bound=Struct)

@@ -25,8 +25,8 @@ from msgspec.inspect import (
     type_info,
 )
 
-from surehook import rules
 from surehook.api.problems import Problem, invalid
+from surehook.model import rules
 
 Shape = TypeVar("Shape")
 

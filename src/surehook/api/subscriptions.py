@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from surehook.actions.keys import Scope
+from surehook.actions.subscriptions import Subscriptions
+from surehook.actions.trial import SAMPLE, Trial
 from surehook.api import strict
 from surehook.api.auth import Key
 from surehook.api.pages import before_id, encoded_cursor, shaped
@@ -38,9 +41,6 @@ from surehook.api.shapes import (
     rfc3339_or_none,
 )
 from surehook.delivery.secrets import SealingError
-from surehook.pipeline.keys import Scope
-from surehook.pipeline.subscriptions import Subscriptions
-from surehook.pipeline.trial import SAMPLE, Trial
 from surehook.pipeline.verifier import Verifications
 from surehook.store.database import Row
 from surehook.store.observer import Found

@@ -13,7 +13,9 @@ from typing import Any, Self
 
 import msgspec
 
-from surehook import observe, rules
+from surehook import observe
+from surehook.actions.heldkeys import Busy, KeyHeld
+from surehook.actions.ingest import EventRefused, KeyTaken
 from surehook.api.problems import (
     BAD_REQUEST,
     BROKEN,
@@ -27,8 +29,7 @@ from surehook.api.problems import (
     unavailable,
 )
 from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Stale, Unreachable
-from surehook.pipeline.heldkeys import Busy, KeyHeld
-from surehook.pipeline.ingest import EventRefused, KeyTaken
+from surehook.model import rules
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surehook import certificates
+from surehook.actions.ingest import Ingest
 from surehook.bench import machine
 from surehook.config import Config, load
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import AnswerIsNo, Unreachable
-from surehook.pipeline.hints import Hints
-from surehook.pipeline.ingest import Ingest
-from surehook.records import SIGNING_PLACE, NewEvent
+from surehook.model.records import SIGNING_PLACE, NewEvent
+from surehook.receiver import certificates
 from surehook.store import open_database, store_of
+from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import Login, Place
 from surehook.store.postgres.database import connect

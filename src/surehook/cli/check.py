@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import click
 
-from surehook import check as invariants
 from surehook.cli import Invocation
 from surehook.cli.database import on_database
 from surehook.cli.output import waiting, wrapped
 from surehook.config import Config, duration
 from surehook.errors import AnswerIsNo, UsageError
+from surehook.process import check as invariants
 from surehook.store import open_database, store_of
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore

@@ -107,7 +107,7 @@ class Api:
 def _running_at(config: Config) -> Found | None:
     """Where the system serves that runs here, unless it is said where the API is or which key it
     takes. If a database is named, only the system that runs on it is meant."""
-    from surehook import system
+    from surehook.process import system
 
     if any(config.origins[key].source != "default" for key in ("api.listen", "api.admin_key")):
         return None
@@ -126,7 +126,7 @@ def _listening_at(config: Config) -> Found:
 
 
 def _listening(config: Config) -> str:
-    from surehook.running import local_address
+    from surehook.process.running import local_address
 
     return f"http://{local_address(config.text('api.listen'))}"
 
@@ -145,8 +145,8 @@ def _configured_key(config: Config, url: Found, own_api: bool) -> Found | None:
 
 def _development_key(url: Found) -> Found | None:
     """That of the `dev` which serves there."""
-    from surehook.running import programs
-    from surehook.statedir import state_directory
+    from surehook.process.running import programs
+    from surehook.receiver.statedir import state_directory
 
     if not is_this_machine(url.value):
         return None

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from surehook.cli import Invocation
 from surehook.cli.output import say_which
 from surehook.config import Config
-from surehook.place import resolve_place
+from surehook.process.place import resolve_place
+from surehook.process.system import chosen
 from surehook.store.logins import Place
-from surehook.system import chosen
 
 
 @contextmanager

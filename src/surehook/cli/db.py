@@ -29,7 +29,7 @@ from surehook.errors import AnswerIsNo, EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
     from surehook.embedded.server import EmbeddedServer
-    from surehook.system import System
+    from surehook.process.system import System
 
 P = ParamSpec("P")
 
@@ -90,7 +90,7 @@ def _embedded(
     """The embedded database that is meant, and the programs to run it with."""
     from dataclasses import replace
 
-    from surehook.system import chosen, created_by
+    from surehook.process.system import chosen, created_by
 
     flags = {
         "database.data_dir": str(data_dir) if data_dir else None,

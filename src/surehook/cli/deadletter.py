@@ -39,7 +39,7 @@ from surehook.cli.output import (
 )
 from surehook.delivery.outcome import ErrorCode
 from surehook.errors import AnswerIsNo, UsageError
-from surehook.wording import counted
+from surehook.model.wording import counted
 
 if TYPE_CHECKING:
     from surehook.client.blocking import Client

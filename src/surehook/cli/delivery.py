@@ -20,7 +20,7 @@ from surehook.cli.output import (
     table,
     write_json,
 )
-from surehook.states import SagaStatus
+from surehook.model.states import SagaStatus
 
 if TYPE_CHECKING:
     from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts

@@ -18,16 +18,16 @@ from surehook.cli.output import safe
 from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
 from surehook.errors import AnswerIsNo, UsageError
-from surehook.listen import Arrival
 from surehook.observe import log
-from surehook.place import embedded_server, resolve_place
+from surehook.process.place import embedded_server, resolve_place
+from surehook.process.system import created_by
+from surehook.receiver.listen import Arrival
 from surehook.store.logins import Place
-from surehook.system import created_by
 
 if TYPE_CHECKING:
-    from surehook.certificates import Certificates
-    from surehook.dev import Development, Ready
-    from surehook.running import Note
+    from surehook.process.dev import Development, Ready
+    from surehook.process.running import Note
+    from surehook.receiver.certificates import Certificates
 
 PAYLOAD_SHOWN_MAX = 120
 READER_LOOK_SECONDS = 0.5
@@ -47,9 +47,9 @@ READER_LOOK_SECONDS = 0.5
 )
 @click.pass_obj
 def dev(invocation: Invocation, data_dir: Path | None) -> None:
-    from surehook import certificates
-    from surehook.running import noted
-    from surehook.statedir import state_directory
+    from surehook.process.running import noted
+    from surehook.receiver import certificates
+    from surehook.receiver.statedir import state_directory
 
     began = time.monotonic()
     files = certificates.kept(state_directory())
@@ -66,8 +66,8 @@ def dev(invocation: Invocation, data_dir: Path | None) -> None:
 
 def _configured(invocation: Invocation, files: Certificates, data_dir: Path | None) -> Config:
     """The user's configuration, and what is different here."""
-    from surehook.dev import free_address, kept_key
-    from surehook.statedir import state_directory
+    from surehook.process.dev import free_address, kept_key
+    from surehook.receiver.statedir import state_directory
 
     given = invocation.config()
     chosen = chosen_data_dir(given, data_dir)
@@ -111,8 +111,8 @@ def _database(config: Config) -> str:
 
 def _trusted(files: Certificates, others: Path | None) -> Path:
     """The authority of the local receiver, and those that the user trusts."""
-    from surehook.certificates import trusted_beside
     from surehook.delivery.dialer import tls_context
+    from surehook.receiver.certificates import trusted_beside
 
     if others is None:
         return files.ca_file
@@ -131,7 +131,7 @@ def _refuse_borrowed_server(config: Config) -> None:
 
 
 async def _run(config: Config, place: Place, files: Certificates, began: float, note: Note) -> None:
-    from surehook.dev import Development
+    from surehook.process.dev import Development
 
     await _make_ready(config, place)
     development = Development(config, place, files, _show, note)
@@ -169,7 +169,7 @@ async def _make_ready(config: Config, place: Place) -> None:
 
 
 def _greet(ready: Ready) -> None:
-    from surehook.dev import EVENT_TYPE
+    from surehook.process.dev import EVENT_TYPE
 
     rows = (
         ("API", ready.api_url, "cyan"),

@@ -13,8 +13,8 @@ from surehook.cli import Invocation
 from surehook.cli.database import on_database
 from surehook.cli.output import waiting, wrapped
 from surehook.config import without_password
-from surehook.doctor import examine
 from surehook.errors import AnswerIsNo
+from surehook.process.doctor import examine
 from surehook.store import engine_of
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import Login

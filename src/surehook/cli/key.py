@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import click
 
+from surehook.actions.keys import Keys, Scope
 from surehook.cli import InOrder, Invocation
 from surehook.cli.arguments import TENANT, id_argument, tenant_option
 from surehook.cli.output import (
@@ -22,8 +23,7 @@ from surehook.cli.output import (
     table,
     write_json,
 )
-from surehook.pipeline.keys import Keys, Scope
-from surehook.records import ApiKey
+from surehook.model.records import ApiKey
 
 T = TypeVar("T")
 

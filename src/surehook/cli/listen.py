@@ -19,14 +19,14 @@ import click
 
 from surehook.cli.arguments import Finite
 from surehook.errors import Unreachable, UsageError
-from surehook.wording import counted
+from surehook.model.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from surehook.forward import Forward, Forwarded
-    from surehook.listen import Arrival, Listener
+    from surehook.receiver.forward import Forward, Forwarded
+    from surehook.receiver.listen import Arrival, Listener
 
 PAYLOAD_LINES_MAX = 24
 PAYLOAD_WIDTH_MAX = 400
@@ -45,7 +45,7 @@ class Answers:
     forward_to: str | None = None
 
     def apply(self, listener: Listener) -> None:
-        from surehook.listen import Behaviour
+        from surehook.receiver.listen import Behaviour
 
         wrong = Behaviour(self.status or 500, self.delay, self.hang)
         right = Behaviour(200, self.delay)
@@ -115,7 +115,7 @@ def listen(
     as_json: bool,
     state_dir: Path | None,
 ) -> None:
-    from surehook import certificates
+    from surehook.receiver import certificates
 
     _refuse_odd_secrets(secrets)
     if forward_to is not None and (status or fail or hang or delay):
@@ -170,7 +170,7 @@ def _refuse_odd_secrets(secrets: tuple[str, ...]) -> None:
 
 
 def _forward(url: str | None) -> Forward | None:
-    from surehook.forward import Forward
+    from surehook.receiver.forward import Forward
 
     try:
         return None if url is None else Forward(url)
@@ -186,7 +186,7 @@ def _listener(
     port: int,
     forward: Forward | None,
 ) -> Listener:
-    from surehook.listen import Listener
+    from surehook.receiver.listen import Listener
 
     try:
         return Listener(
@@ -201,7 +201,7 @@ def _listener(
 
 def _names(host: str) -> list[str]:
     """The names that the certificate must have: this machine's own, and the host's."""
-    from surehook.certificates import LOCAL_NAMES
+    from surehook.receiver.certificates import LOCAL_NAMES
 
     names = list(LOCAL_NAMES)
     extra = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104

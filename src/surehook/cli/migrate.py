@@ -14,11 +14,11 @@ from surehook.cli.database import on_database
 from surehook.cli.output import waiting
 from surehook.config import Config
 from surehook.errors import AnswerIsNo
+from surehook.model.wording import counted
 from surehook.store import engine_of
 from surehook.store.engine import Engine
 from surehook.store.logins import Login, Place
 from surehook.store.migrations import State
-from surehook.wording import counted
 
 
 @click.command(help="Bring the database to this program's schema; safe to repeat, at any time.")

@@ -16,8 +16,6 @@ from typing import IO
 import click
 import msgspec
 
-from surehook import payload as payloads
-from surehook import rules
 from surehook.cli.arguments import STANDARD_INPUT, opened, readable
 from surehook.cli.connection import Api
 from surehook.cli.output import done, note, progress, safe, write_json
@@ -26,7 +24,9 @@ from surehook.client.calls import NewEvent
 from surehook.client.errors import ClientError, InvalidRequest
 from surehook.client.results import BatchItem
 from surehook.errors import AnswerIsNo, UsageError
-from surehook.wording import counted
+from surehook.model import payload as payloads
+from surehook.model import rules
+from surehook.model.wording import counted
 
 BATCH_EVENTS = 1000
 BATCH_BYTES = 2 * 2**20  # well below the API's limit, whatever the envelopes add

@@ -13,16 +13,16 @@ import click
 from surehook import observe
 from surehook.cli import Invocation
 from surehook.config import Config, without_password
-from surehook.doctor import refuse_if_unsafe
 from surehook.errors import UsageError
 from surehook.observe import log
-from surehook.place import resolve_place
-from surehook.running import Note, noted
-from surehook.serve import COMPONENTS
-from surehook.serve import serve as serve_components
+from surehook.process.doctor import refuse_if_unsafe
+from surehook.process.place import resolve_place
+from surehook.process.running import Note, noted
+from surehook.process.serve import COMPONENTS
+from surehook.process.serve import serve as serve_components
+from surehook.process.system import System, created_by
 from surehook.store import engine_of
 from surehook.store.logins import Login, Place, login
-from surehook.system import System, created_by
 
 DOES = {
     "api": "serves the HTTP API",

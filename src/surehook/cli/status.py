@@ -19,9 +19,9 @@ from surehook.cli import Invocation, output
 from surehook.cli.database import on_database
 from surehook.config import Config, without_password
 from surehook.errors import AnswerIsNo
+from surehook.model.records import RunningComponent
 from surehook.pipeline.registry import alive
-from surehook.records import RunningComponent
-from surehook.serve import COMPONENTS
+from surehook.process.serve import COMPONENTS
 from surehook.store import open_database, store_of
 from surehook.store.logins import Place
 from surehook.store.observer import ObserverStore

@@ -38,7 +38,7 @@ from surehook.cli.output import (
     write_json,
 )
 from surehook.errors import AnswerIsNo, UsageError
-from surehook.wording import counted
+from surehook.model.wording import counted
 
 if TYPE_CHECKING:
     from surehook.client.results import Subscription, TestResult, Verification

@@ -112,7 +112,7 @@ class Watch:
     def _older(self, seen: set[int]) -> list[Delivery]:
         """Some of those that are not done and no longer among the newest, in turn."""
         from surehook.client.errors import NotFound
-        from surehook.states import SAGA_TERMINAL
+        from surehook.model.states import SAGA_TERMINAL
 
         if self._filters.get("status"):  # it would show them once they leave that state
             return []

@@ -20,8 +20,6 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from surehook import payload as payloads
-from surehook import rules
 from surehook.client.errors import NotUnderstood, refusal
 from surehook.client.results import (
     BatchItem,
@@ -41,6 +39,8 @@ from surehook.client.results import (
     Verification,
 )
 from surehook.client.wire import Answer
+from surehook.model import payload as payloads
+from surehook.model import rules
 
 T = TypeVar("T")
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import msgspec
 
-from surehook import rules
 from surehook.client.wire import Answer
 from surehook.errors import SurehookError
+from surehook.model import rules
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

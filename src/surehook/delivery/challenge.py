@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from surehook import rules
+from surehook.model import rules
 from surehook.receive import VERIFICATION_TYPE, challenge_response
 
 _RESPONSE = re.compile(r"[0-9a-f]{64}", re.ASCII)

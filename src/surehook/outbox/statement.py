@@ -15,8 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from surehook import payload as payloads
-from surehook import rules
+from surehook.model import payload as payloads
+from surehook.model import rules
 
 Dialect = Literal["postgres", "mysql"]
 Style = Literal["format", "numeric", "named"]

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from surehook import observe
 from surehook.delivery import ErrorCode
+from surehook.model.records import correlation_id
+from surehook.model.states import JobStatus, SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
-from surehook.records import correlation_id
-from surehook.states import JobStatus, SagaStatus
 from surehook.store.cleaner import CleanerStore
+from surehook.store.hints import Channel, Hints
 
 BATCH = 500
 POLL_MAX_SECONDS = 1.0

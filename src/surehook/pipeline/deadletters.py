@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from surehook import observe
+from surehook.model.records import Requeued, SagaId, correlation_id
+from surehook.model.states import SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
-from surehook.records import Requeued, SagaId, correlation_id
-from surehook.states import SagaStatus
 from surehook.store.deadletters import BEGINNING, DeadLetterStore, DeathKey, Filter
+from surehook.store.hints import Channel, Hints
 
 PAGE = 500
 SWEEP_SECONDS = 1.0

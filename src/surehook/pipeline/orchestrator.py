@@ -23,8 +23,18 @@ from itertools import islice
 
 from surehook import observe
 from surehook.delivery import ErrorCode
+from surehook.model.records import (
+    AppliedResult,
+    Lane,
+    Pace,
+    PickedSaga,
+    Share,
+    WaitingSubscription,
+    correlation_id,
+)
+from surehook.model.retry import Policy
+from surehook.model.states import SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.pipeline.shares import (
     LASTING,
@@ -34,17 +44,7 @@ from surehook.pipeline.shares import (
     much_hangs,
     plan,
 )
-from surehook.records import (
-    AppliedResult,
-    Lane,
-    Pace,
-    PickedSaga,
-    Share,
-    WaitingSubscription,
-    correlation_id,
-)
-from surehook.retry import Policy
-from surehook.states import SagaStatus
+from surehook.store.hints import Channel, Hints
 from surehook.store.orchestrator import WALK_START, OrchestratorStore, WalkKey
 
 # Something is due but its subscription is at its cap, or another orchestrator has it.

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from surehook import observe
 from surehook.errors import SurehookError
+from surehook.model.records import Heartbeat, Myself, RunningComponent
 from surehook.pipeline.service import Service
-from surehook.records import Heartbeat, Myself, RunningComponent
 from surehook.store.registry import RegistryStore
 
 BEAT_SECONDS = 10.0

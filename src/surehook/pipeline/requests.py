@@ -23,7 +23,7 @@ from surehook.delivery.signature import (
     parse_secret,
     signed_headers,
 )
-from surehook.records import HEADERS_PLACE, SIGNING_PLACE, LeasedJob
+from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE, LeasedJob
 from surehook.store.worker import WorkerStore
 
 SECRETS_FRESH_SECONDS = 5.0

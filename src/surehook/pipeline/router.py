@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surehook import observe
-from surehook.pipeline.hints import Channel, Hints
+from surehook.model.records import correlation_id
+from surehook.model.states import SagaStatus
 from surehook.pipeline.service import Component
-from surehook.records import correlation_id
-from surehook.states import SagaStatus
+from surehook.store.hints import Channel, Hints
 from surehook.store.router import RouterStore
 
 # An idle router looks this often: events that an application inserts by itself bring no hint.

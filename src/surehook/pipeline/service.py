@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from surehook import observe
 from surehook.errors import DatabaseUnreachable
-from surehook.pipeline.hints import Channel, Hints
+from surehook.store.hints import Channel, Hints
 
 BACK_OFF_FIRST_SECONDS = 0.1
 # Two steps begin at least this far apart, unless the first said that there is more to do.

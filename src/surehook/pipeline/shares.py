@@ -25,8 +25,8 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from surehook.model.records import Lane, Share, WaitingSubscription
 from surehook.pipeline.slots import express_slots, unproven_slots
-from surehook.records import Lane, Share, WaitingSubscription
 
 # A tenant may hold so many times the free places.
 ALPHA = 2

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surehook.records import Lane
+from surehook.model.records import Lane
 
 LANES = len(Lane)
 

@@ -31,10 +31,10 @@ from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import parse_secret, signed_headers
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
-from surehook.pipeline.hints import Channel, Hints
+from surehook.model.records import SIGNING_PLACE, Verification
 from surehook.pipeline.service import Component
 from surehook.receive import VERIFICATION_TYPE
-from surehook.records import SIGNING_PLACE, Verification
+from surehook.store.hints import Channel, Hints
 from surehook.store.verifier import Challenge, VerifierStore
 
 LIFETIME_SECONDS = 15 * 60.0

@@ -25,12 +25,12 @@ from contextlib import suppress
 from surehook import observe
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
 from surehook.errors import DatabaseUnreachable
+from surehook.model.records import JobReport, Lane, LeasedJob, correlation_id
+from surehook.model.states import JobStatus, SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.hints import Channel, Hints
 from surehook.pipeline.service import Component
 from surehook.pipeline.slots import Room, Slots
-from surehook.records import JobReport, Lane, LeasedJob, correlation_id
-from surehook.states import JobStatus, SagaStatus
+from surehook.store.hints import Channel, Hints
 from surehook.store.orchestrator import SLOW_SECONDS
 from surehook.store.worker import WorkerStore
 

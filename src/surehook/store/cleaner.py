@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surehook.records import ExpiredLease
-from surehook.states import LEASE_EXPIRIES_MAX, JobStatus
+from surehook.model.records import ExpiredLease
+from surehook.model.states import LEASE_EXPIRIES_MAX, JobStatus
 from surehook.store.database import Database
 
 

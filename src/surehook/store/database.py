@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from surehook.config import Config
 from surehook.errors import Bug
-from surehook.store import statements
+from surehook.model import statements
 from surehook.store.logins import Login
 
 Row: TypeAlias = Sequence[Any]  # a driver's row, unpacked at once into a record

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from surehook.records import DeadLetter, DeadLetterId, Requeued, SagaId
+from surehook.model.records import DeadLetter, DeadLetterId, Requeued, SagaId
 from surehook.store.database import Database
 
 DeathKey = tuple[datetime, int]

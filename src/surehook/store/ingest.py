@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from surehook.records import EventId, NewEvent
+from surehook.model.records import EventId, NewEvent
 from surehook.store.database import Database
 
 Key = tuple[str, str]  # tenant, external_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surehook.records import ApiKey
+from surehook.model.records import ApiKey
 from surehook.store.database import Database, Row
 
 

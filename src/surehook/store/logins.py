@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 
 from surehook.config import Config, without_password
-from surehook.roles import BY_COMPONENT
+from surehook.model.roles import BY_COMPONENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from surehook import __version__
 from surehook.errors import AnswerIsNo
-from surehook.wording import counted
+from surehook.model.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.records import KeptFigures, RunningComponent, SystemFigures
+from surehook.model.records import KeptFigures, RunningComponent, SystemFigures
 from surehook.store.database import Database, Row
 
 # The most rows that one page of a list looks at to find those that fit its filters.

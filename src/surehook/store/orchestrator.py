@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from surehook.records import (
+from surehook.model.records import (
     AppliedResult,
     Pace,
     PickedSaga,
@@ -17,8 +17,8 @@ from surehook.records import (
     SubscriptionId,
     WaitingSubscription,
 )
-from surehook.retry import EXPONENT_MAX, Policy
-from surehook.states import SagaStatus
+from surehook.model.retry import EXPONENT_MAX, Policy
+from surehook.model.states import SagaStatus
 from surehook.store.database import Database, Session
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from surehook.records import Heartbeat, Myself, SystemFigures
+from surehook.model.records import Heartbeat, Myself, SystemFigures
 from surehook.store.database import Database
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surehook.roles import Role
+from surehook.model.roles import Role
 
 Right = tuple[str, str, str]  # verb, table, column; "*" for the whole table
 

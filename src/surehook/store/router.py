@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from surehook.records import RoutedSaga
+from surehook.model.records import RoutedSaga
 from surehook.store.database import Database, Row
 
 CATCH_UP_SECONDS = 1.0

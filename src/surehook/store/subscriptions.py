@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.records import Subscription, SubscriptionId
+from surehook.model.records import Subscription, SubscriptionId
 from surehook.store.database import Database, Session
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.records import SubscriptionId, Verification
+from surehook.model.records import SubscriptionId, Verification
 from surehook.store.database import Database, Session
 
 

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from msgspec.structs import astuple
 
-from surehook.records import JobId, JobReport, Lane, LeasedJob, SagaId
+from surehook.model.records import JobId, JobReport, Lane, LeasedJob, SagaId
 from surehook.store.database import Database
 
 # The fields of a JobReport, in order, as finish_jobs calls them.

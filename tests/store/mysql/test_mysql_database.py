@@ -19,9 +19,9 @@ from support.connections import engine_connection, migrate
 from support.mysql_server import OWN_SERVERS, MariadbServer
 from support.servers import Server, connected, private_directory
 from support.waiting import until
+from surehook.actions.ingest import BATCH_CHARACTERS
 from surehook.errors import ConfigError, DatabaseUnreachable
-from surehook.pipeline.ingest import BATCH_CHARACTERS
-from surehook.records import NewEvent
+from surehook.model.records import NewEvent
 from surehook.store import store_of
 from surehook.store.database import LockHeld, Refused
 from surehook.store.ingest import IngestStore

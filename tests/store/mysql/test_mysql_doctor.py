@@ -14,9 +14,9 @@ from support.connections import engine_connection, migrate
 from support.mysql_server import OWN_SERVERS, MariadbServer
 from support.servers import Server, connected, private_directory
 from surehook.config import Config
-from surehook.doctor import examine, refuse_if_unsafe
 from surehook.errors import AnswerIsNo, DatabaseUnreachable
-from surehook.roles import ROLES
+from surehook.model.roles import ROLES
+from surehook.process.doctor import examine, refuse_if_unsafe
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import Place
 from surehook.store.mysql import doctor

@@ -9,7 +9,7 @@ import pytest
 from support.mysql_connection import NotAllowed, Refusal
 from support.rows import a_job, a_subscription
 from support.servers import Server, connected
-from surehook.roles import ROLES_ON, TABLES_ON, Role, Verb
+from surehook.model.roles import ROLES_ON, TABLES_ON, Role, Verb
 from surehook.store.logins import derived_password
 
 pytestmark = pytest.mark.only_on("mysql", reason="its rights are read and refused in its own way")

@@ -17,8 +17,8 @@ from support import OpenStore, dialects
 from support.connections import connected
 from support.rows import a_saga
 from support.waiting import until
-from surehook.records import SagaId
-from surehook.states import SagaStatus
+from surehook.model.records import SagaId
+from surehook.model.states import SagaStatus
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 

@@ -18,7 +18,7 @@ from support.mysql_server import OWN_SERVERS
 from support.servers import Server, connected, fresh_database, private_directory
 from support.waiting import PATIENCE, until_row
 from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
-from surehook.roles import ROLES, TABLES_ON
+from surehook.model.roles import ROLES, TABLES_ON
 from surehook.store.logins import Login, derived_password
 from surehook.store.migrations import migrations
 from surehook.store.mysql import migrate as module

@@ -17,9 +17,9 @@ import pytest
 
 from support import OpenStore
 from surehook.delivery import ErrorCode
-from surehook.records import JobReport, NewEvent, Pace, Share
-from surehook.retry import Policy
-from surehook.states import JobStatus
+from surehook.model.records import JobReport, NewEvent, Pace, Share
+from surehook.model.retry import Policy
+from surehook.model.states import JobStatus
 from surehook.store import store_of
 from surehook.store.cleaner import CleanerStore
 from surehook.store.deadletters import BEGINNING, DeadLetterStore, Filter

@@ -14,6 +14,7 @@ from asyncmy.errors import MySQLError
 
 from surehook.config import Config
 from surehook.errors import Bug
+from surehook.model.statements import Statement
 from surehook.store.database import Database, LockHeld, Refused, Result, Row, Session
 from surehook.store.logins import Login
 from surehook.store.mysql import failures
@@ -21,7 +22,6 @@ from surehook.store.mysql.connection import Connection, Settings, Written, conne
 from surehook.store.mysql.pool import Pool
 from surehook.store.mysql.server import Server
 from surehook.store.mysql.values import pieces, rendered
-from surehook.store.statements import Statement
 
 RETRIES_MAX = 8
 # A session that says nothing for a minute has lost its process or its machine, and may still hold

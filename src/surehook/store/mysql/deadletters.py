@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from surehook.records import DeadLetter, Requeued, SagaId
+from surehook.model.records import DeadLetter, Requeued, SagaId
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows

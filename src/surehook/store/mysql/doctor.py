@@ -17,7 +17,7 @@ from asyncmy.errors import MySQLError
 
 from surehook.config import Config
 from surehook.errors import AnswerIsNo, SurehookError
-from surehook.roles import ROLES_ON, TABLES_ON, Role
+from surehook.model.roles import ROLES_ON, TABLES_ON, Role
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import Login, Place, login
 from surehook.store.mysql import failures, rights

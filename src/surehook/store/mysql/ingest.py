@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from surehook.records import EventId, NewEvent
+from surehook.model.records import EventId, NewEvent
 from surehook.store.ingest import IngestStore, Key
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows

@@ -23,7 +23,7 @@ from typing import TypeVar
 from asyncmy.errors import MySQLError
 
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
-from surehook.roles import ROLES, ROLES_ON, TABLES_ON
+from surehook.model.roles import ROLES, ROLES_ON, TABLES_ON
 from surehook.store.logins import Login, derived_password, secret_fingerprint
 from surehook.store.migrations import (
     Applied,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, zip_longest
 
-from surehook.records import (
+from surehook.model.records import (
     AppliedResult,
     JobId,
     Pace,
@@ -21,8 +21,8 @@ from surehook.records import (
     Share,
     WaitingSubscription,
 )
-from surehook.retry import Policy
-from surehook.states import (
+from surehook.model.retry import Policy
+from surehook.model.states import (
     JOB_ACTIVE,
     SAGA_WAITING,
     Attempt,

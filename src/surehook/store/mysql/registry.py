@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from surehook.records import Heartbeat, Myself, SystemFigures
+from surehook.model.records import Heartbeat, Myself, SystemFigures
 from surehook.store.mysql.database import Duplicate, MysqlDatabase
 from surehook.store.mysql.values import Table
 from surehook.store.registry import RegistryStore

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from asyncmy.errors import MySQLError
 
-from surehook.roles import ROLES_ON, Role
+from surehook.model.roles import ROLES_ON, Role
 from surehook.store.mysql.connection import Connection
 from surehook.store.rights import Right, difference, expected
 

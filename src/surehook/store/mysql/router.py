@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from surehook.model.records import EventId, RoutedSaga, SagaId, SubscriptionId
 from surehook.observe import crashpoints
-from surehook.records import EventId, RoutedSaga, SagaId, SubscriptionId
 from surehook.store.database import LockHeld, Row
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Ranges, Rows

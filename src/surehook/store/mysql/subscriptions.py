@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.records import SubscriptionId
+from surehook.model.records import SubscriptionId
 from surehook.store.database import Session
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.subscriptions import Settings, SubscriptionStore, TooMany, every_setting

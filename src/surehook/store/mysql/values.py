@@ -18,7 +18,7 @@ from asyncmy.constants import FIELD_TYPE
 from asyncmy.converters import conversions
 
 from surehook.errors import Bug
-from surehook.store.statements import Statement
+from surehook.model.statements import Statement
 
 Escape = Callable[[str], str]  # a text → a quoted literal, as the session's SQL mode wants it
 

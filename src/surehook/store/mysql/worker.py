@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surehook.records import JobId, JobReport, Lane, LeasedJob, SagaId
+from surehook.model.records import JobId, JobReport, Lane, LeasedJob, SagaId
 from surehook.store.database import Row
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Table

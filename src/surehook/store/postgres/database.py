@@ -15,11 +15,11 @@ import asyncpg
 
 from surehook.config import Config
 from surehook.errors import Bug, ConfigError, DatabaseUnreachable
-from surehook.roles import BY_COMPONENT
+from surehook.model.roles import BY_COMPONENT
+from surehook.model.statements import Statement
 from surehook.store.database import Database, Known, LockHeld, Refused, Result, Row, Session
 from surehook.store.logins import Login
 from surehook.store.postgres import location
-from surehook.store.statements import Statement
 
 Connection: TypeAlias = Any  # asyncpg ships no types
 

@@ -18,7 +18,7 @@ import asyncpg
 
 from surehook.config import Config
 from surehook.errors import AnswerIsNo, ConfigError, SurehookError
-from surehook.roles import ROLES, Role
+from surehook.model.roles import ROLES, Role
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import Login, Place, login
 from surehook.store.postgres import location, rights

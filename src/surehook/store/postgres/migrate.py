@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
-from surehook.roles import ROLES
+from surehook.model.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
 from surehook.store.migrations import (
     Applied,

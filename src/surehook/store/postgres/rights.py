@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from surehook.roles import ROLES, TABLES, Role
+from surehook.model.roles import ROLES, TABLES, Role
 from surehook.store.rights import Right, difference
 
 Connection = Any  # asyncpg ships no types

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from surehook.model.records import RoutedSaga
 from surehook.observe import crashpoints
-from surehook.records import RoutedSaga
 from surehook.store.database import Row, Session
 from surehook.store.router import RouterStore
 

@@ -1,0 +1,1 @@
+"""What happens because somebody asked: an answer, no loop. One file, one role."""

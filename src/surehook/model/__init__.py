@@ -1,0 +1,1 @@
+"""What everybody speaks of: states, roles, records, rules, resources. Pure."""

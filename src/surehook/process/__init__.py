@@ -1,0 +1,1 @@
+"""One process put together: which database, which components, until when."""

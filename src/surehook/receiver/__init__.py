@@ -1,0 +1,1 @@
+"""The receiving side on this machine: `listen`, `dev` and surehook.testing."""

@@ -1,0 +1,1 @@
+"""What builds the project and is not in the wheel: `make generate` runs it."""
