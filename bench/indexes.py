@@ -1,4 +1,4 @@
-"""What the indexes cost that the original documents name and others serve: decision 0005.
+"""What the indexes cost that the original documents name and others serve: decision 5.
 
     python bench/indexes.py
 

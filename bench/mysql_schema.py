@@ -1,4 +1,4 @@
-"""What the guard and the stand-ins for partial indexes cost on MariaDB: decision 0011.
+"""What the guard and the stand-ins for partial indexes cost on MariaDB: decision 11.
 
     python bench/mysql_schema.py [deliveries]
 

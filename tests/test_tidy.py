@@ -439,7 +439,28 @@ def test_the_contract_names_every_table_and_column() -> None:
         assert not missing, f"the contract does not say what {table}.{missing[0]} is for"
 
 
-def test_a_decision_has_a_number_of_its_own() -> None:
-    names = [path.name for path in sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))]
-    numbers = [name.partition("-")[0] for name in names]
-    assert len(numbers) == len(set(numbers)), names
+DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("0*.md"))
+SECTIONS = ["Context", "Choice", "Rejected", "Consequence"]
+
+
+def test_decisions_are_numbered_without_gap_or_repetition() -> None:
+    names = [path.name for path in DECISIONS]
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1)), names
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=ids(DECISIONS))
+def test_a_decision_keeps_to_the_form_of_all(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    title = re.match(r"# (\d+)\. \S", text)
+    assert title and int(title[1]) == int(path.name[:4]), "its heading is not `# 12. Title`"
+    opened = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
+    assert [word for word in opened if word in SECTIONS] == SECTIONS
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+    assert not [line for line in prose if len(line) > LINE_LENGTH_MAX]
+
+
+def test_the_list_of_decisions_names_each_by_its_title() -> None:
+    page = (REPOSITORY / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    for path in DECISIONS:
+        number, title = path.read_text(encoding="utf-8").splitlines()[0][2:].split(". ", 1)
+        assert f"{number}. [{title}]({path.name})" in page
