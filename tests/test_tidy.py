@@ -12,7 +12,7 @@ import pytest
 
 from support.sql_rights import analyse
 from surehook.model import statements
-from surehook.model.roles import BY_COMPONENT, ROLES, TABLES, TABLES_ON, Verb
+from surehook.model.roles import BY_LOGIN, ROLES, TABLES, TABLES_ON, Verb
 from tools import generate
 
 REPOSITORY = Path(__file__).parents[1]
@@ -209,7 +209,7 @@ def writes_in(text: str) -> set[tuple[Verb, str]]:
 
 every_contract = pytest.mark.parametrize("name", contracts())
 # A file beside a component may work under its role: a contract, but no login or SQL of its own.
-COMPONENTS = [name for name in contracts() if name in BY_COMPONENT]
+COMPONENTS = [name for name in contracts() if name in BY_LOGIN]
 every_component = pytest.mark.parametrize("component", COMPONENTS)
 
 
@@ -226,12 +226,12 @@ def test_a_contract_promises_no_more_than_its_role_may(name: str) -> None:
 
 @every_component
 def test_a_contract_names_the_component_s_role(component: str) -> None:
-    assert clause(contracts()[component], "Role") == BY_COMPONENT[component].name
+    assert clause(contracts()[component], "Role") == BY_LOGIN[component].name
 
 
 @every_component
 def test_a_contract_names_exactly_the_writes_of_its_role(component: str) -> None:
-    role = BY_COMPONENT[component]
+    role = BY_LOGIN[component]
     granted = {
         (verb, table)
         for verb in (Verb.INSERT, Verb.UPDATE)
@@ -257,7 +257,7 @@ def test_every_component_with_a_contract_has_its_sql_file_and_back() -> None:
     for component in COMPONENTS:
         assert (folder / f"{component}.sql").exists()
     for path in folder.glob("*.sql"):
-        assert path.stem in {role.component for role in ROLES}
+        assert path.stem in {role.login for role in ROLES}
 
 
 # ── Clocks ────────────────────────────────────────────────────────────────────────────────────

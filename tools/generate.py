@@ -266,7 +266,7 @@ END//"""
 
 
 def _payload_guard(text: str) -> str:
-    ingest = next(role.name for role in roles.ROLES if role.component == "ingest")
+    ingest = next(role.name for role in roles.ROLES if role.login == "ingest")
     given = {"depth": DEPTH_MAX, "ingest": ingest, "length": len(ingest) + 1}
     for name, value in given.items():
         text = text.replace(f"<{name}>", str(value))
@@ -284,7 +284,7 @@ def postgres_grants() -> str:
         f"{names}', current_schema());\nEND $$;",
     ]
     for role in roles.ROLES:
-        lines = [f"-- {role.component}: {role.purpose}"]
+        lines = [f"-- {role.login}: {role.purpose}"]
         for table in roles.TABLES:
             for verb in roles.Verb:
                 granted = role.columns(verb, table)
@@ -481,7 +481,7 @@ def mysql_grants() -> str:
     parts = [f"-- {NOTE.format(source='roles.py')}"]
     for role in roles.ROLES_ON["mysql"]:
         accounts = f"'{role.name}'@'localhost', '{role.name}'@'%'"
-        lines = [f"-- {role.component}: {role.purpose}"]
+        lines = [f"-- {role.login}: {role.purpose}"]
         for table, columns in roles.TABLES_ON["mysql"].items():
             for verb in roles.Verb:
                 granted = role.columns(verb, table)
@@ -489,7 +489,7 @@ def mysql_grants() -> str:
                     shown = ", ".join(column for column in columns if column in granted)
                     lines.append(f"GRANT {verb} ({shown})\n    ON {table} TO {accounts};")
         lines += [f"GRANT DELETE ON {table} TO {accounts};" for table in role.forgets]
-        if role.component == "outbox":
+        if role.login == "outbox":
             lines.append(f"GRANT EXECUTE ON FUNCTION surehook_bucket TO {accounts};")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
@@ -543,7 +543,7 @@ def _cell(role: roles.Role, verb: roles.Verb) -> str:
 def _roles_elsewhere() -> Iterator[str]:
     """What roles may do on MySQL and MariaDB that they may not, or not by that name, here."""
     for here, there in zip(roles.ROLES_ON["postgres"], roles.ROLES_ON["mysql"], strict=True):
-        if here.component == "observer":
+        if here.login == "observer":
             continue  # reads what there is to read
         words = []
         for verb in roles.Verb:
@@ -559,18 +559,18 @@ def _roles_elsewhere() -> Iterator[str]:
 
 def roles_page() -> str:
     rows = "\n".join(
-        f"| {role.component} | `{role.name}` | {_cell(role, roles.Verb.SELECT)} "
+        f"| {role.login} | `{role.name}` | {_cell(role, roles.Verb.SELECT)} "
         f"| {_cell(role, roles.Verb.INSERT)} | {_cell(role, roles.Verb.UPDATE)} | {role.never} |"
         for role in roles.ROLES
     )
     return (
         f"<!-- {NOTE.format(source='roles.py')} -->\n# Database roles\n\n"
-        "Each component logs in as its own role and can do only this. No role may DELETE or "
-        "TRUNCATE anything, except that the router deletes its own notes (`router_held`; on MySQL "
-        "and MariaDB `router_gaps` too), and `process_registrar` the rows of processes that are "
-        "gone. `subscription_eligibility` is written by trigger "
-        "alone.\n\n"
-        "| component | role | reads | inserts | updates | never |\n|---|---|---|---|---|---|\n"
+        "Each login is its own role and can do only this. A component uses the login of its name; "
+        "the API uses several. No role may DELETE or TRUNCATE anything, except that the "
+        "router deletes its own notes (`router_held`; on MySQL and MariaDB `router_gaps` too), and "
+        "`process_registrar` the rows of processes that are gone. `subscription_eligibility` is "
+        "written by trigger alone.\n\n"
+        "| login | role | reads | inserts | updates | never |\n|---|---|---|---|---|---|\n"
         f"{rows}\n\n"
         "## On MySQL and MariaDB\n\n"
         "The same, by column too, but for what only one engine has. The router's cursor is made "

@@ -237,14 +237,14 @@ def test_the_file_is_found_by_name_by_variable_or_in_the_working_directory(
     assert load(None, {}).text("log.level") == "debug"
 
 
-@pytest.mark.parametrize(("component"), [role.component for role in ROLES])
-def test_a_component_may_have_a_url_of_its_own(component: str, tmp_path: Path) -> None:
-    text = f'[database.urls]\n{component} = "postgresql://file/d"\n'
+@pytest.mark.parametrize("login", [role.login for role in ROLES])
+def test_a_login_may_have_its_own_url(login: str, tmp_path: Path) -> None:
+    text = f'[database.urls]\n{login} = "postgresql://file/d"\n'
     file = with_file(tmp_path, text)
-    assert load(file, {}).component_urls == {component: "postgresql://file/d"}
-    variable = f"SUREHOOK_DATABASE_URL_{component.upper()}"
+    assert load(file, {}).login_urls == {login: "postgresql://file/d"}
+    variable = f"SUREHOOK_DATABASE_URL_{login.upper()}"
     loaded = load(file, {variable: "postgresql://environment/d"})
-    assert loaded.component_urls == {component: "postgresql://environment/d"}
+    assert loaded.login_urls == {login: "postgresql://environment/d"}
 
 
 def test_the_policy_is_the_preset_with_what_was_set_besides() -> None:
@@ -282,7 +282,7 @@ def test_a_wrong_value_gives_one_line_that_names_the_setting_and_the_place(
         ("[colours]\nred = 1\n", "there is no setting colours.red. `surehook config` lists them"),
         ("listen = 'x:1'\n", "`listen` must be inside a [section]."),
         ("[database]\nurls = 5\n", "there is no setting database.urls"),
-        ("[database.urls]\nnobody = 'postgresql://h/d'\n", "there is no component nobody."),
+        ("[database.urls]\nnobody = 'postgresql://h/d'\n", "there is no login nobody."),
         ("[database.urls]\nrouter = 'h/d'\n", "The database URL of router must be a URL that"),
         ("[retry\n", "cannot be read: "),
         ("[api]\nlisten = 'a:1'\nlisten = 'b:1'\n", "cannot be read: "),
@@ -310,7 +310,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     ("name", "says"),
     [
         ("SUREHOOK_LISTN", "There is no setting SUREHOOK_LISTN. Did you mean SUREHOOK_LISTEN?"),
-        ("SUREHOOK_DATABASE_URL_NOBODY", "there is no component nobody."),
+        ("SUREHOOK_DATABASE_URL_NOBODY", "there is no login nobody."),
     ],
 )
 def test_an_unknown_variable_is_refused(name: str, says: str) -> None:
@@ -419,7 +419,7 @@ def test_every_commented_line_of_the_default_file_is_right_once_uncommented(tmp_
         f"{section}.{name}" for section, entries in tomllib.loads(text).items() for name in entries
     }
     loaded = load(with_file(tmp_path, text), {})
-    assert set(loaded.component_urls) == {role.component for role in ROLES}
+    assert set(loaded.login_urls) == {role.login for role in ROLES}
 
 
 @pytest.mark.parametrize(

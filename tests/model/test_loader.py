@@ -6,7 +6,7 @@ import pytest
 
 from surehook.errors import Bug
 from surehook.model import statements
-from surehook.model.roles import BY_COMPONENT
+from surehook.model.roles import BY_LOGIN
 from surehook.model.statements import parse
 
 TWO = """\
@@ -79,4 +79,4 @@ def test_every_sql_file_is_named_after_a_component() -> None:
         for file in files("surehook.store").joinpath("postgres").iterdir()
         if file.name.endswith(".sql")
     }
-    assert names and names <= set(BY_COMPONENT)
+    assert names and names <= set(BY_LOGIN)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surehook.model.retry import PRESETS, Policy
-from surehook.model.roles import BY_COMPONENT
+from surehook.model.roles import BY_LOGIN
 from surehook.model.states import (
     JOB_ACTIVE,
     JOB_MOVES,
@@ -85,7 +85,7 @@ def test_a_move_has_one_name_and_is_made_by_components_that_exist(
     assert len({move.name for move in moves}) == len(moves)
     for move in moves:
         assert move.source is not move.target
-        assert move.by and set(move.by) <= set(BY_COMPONENT)
+        assert move.by and set(move.by) <= set(BY_LOGIN)
 
 
 # ── decide(), every case with small numbers ───────────────────────────────────────────────────

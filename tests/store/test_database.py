@@ -1,4 +1,4 @@
-"""A component's connections: settings, retries, coming back, and every way of not getting in."""
+"""A login's connections: settings, retries, coming back, and every way of not getting in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from surehook.store.postgres.database import (
     session_settings,
 )
 
-COMPONENTS = [role.component for role in ROLES]
+LOGINS = [role.login for role in ROLES]
 # What a driver raises for work that another transaction undid, and how often it is done then.
 UNDONE: dict[str, list[Exception]] = {
     "postgres": [asyncpg.SerializationError("undone"), asyncpg.DeadlockDetectedError("undone")],
@@ -54,19 +54,19 @@ async def eventually_answers(database: Database) -> None:
 
 
 @postgres_only
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("login_name", LOGINS)
 async def test_every_session_has_its_component_s_user_and_settings(
-    component: str, configure: Configure, place: Place
+    login_name: str, configure: Configure, place: Place
 ) -> None:
     config = configure()
-    database = PostgresDatabase(config, login(config, place, component))
+    database = PostgresDatabase(config, login(config, place, login_name))
     await database.open()
     try:
 
         async def look(session: PostgresSession) -> tuple[str, dict[str, str]]:
             connection = session.connection
             user = await connection.fetchval("SELECT session_user::text")
-            names = list(session_settings(config, component))
+            names = list(session_settings(config, login_name))
             rows = await connection.fetch(
                 "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names
             )
@@ -75,28 +75,28 @@ async def test_every_session_has_its_component_s_user_and_settings(
         user, settings = await database.run(look)
     finally:
         await database.close()
-    assert user == next(role.name for role in ROLES if role.component == component)
-    wanted = OBSERVER_SETTINGS if component == "observer" else HOT_SETTINGS
+    assert user == next(role.name for role in ROLES if role.login == login_name)
+    wanted = OBSERVER_SETTINGS if login_name == "observer" else HOT_SETTINGS
     assert wanted.items() <= settings.items()
     assert settings["timezone"] == "UTC"
-    assert settings["application_name"] == f"surehook {component}"
+    assert settings["application_name"] == f"surehook {login_name}"
     assert settings["statement_timeout"] == "30s"
-    assert settings["lock_timeout"] == ("1s" if component == "ingest" else "0")
+    assert settings["lock_timeout"] == ("1s" if login_name == "ingest" else "0")
 
 
 @pytest.mark.only_on("mysql", reason="its settings have other names")
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("login_name", LOGINS)
 async def test_every_session_on_mysql_has_its_component_s_user_and_settings(
-    component: str, configure: Configure, place: Place
+    login_name: str, configure: Configure, place: Place
 ) -> None:
     """The test server's own are another time zone, another isolation, a collation that pads."""
     config = configure()
-    database = MysqlDatabase(config, login(config, place, component))
+    database = MysqlDatabase(config, login(config, place, login_name))
     await database.open()
 
     async def look(session: MysqlSession) -> dict[str, object]:
         server = session.connection.server
-        own = mysql_database.component_settings(server, config, component)
+        own = mysql_database.login_settings(server, config, login_name)
         names = [*session_settings_of_mysql(server, own), "autocommit"]
         row = (await session.connection.fetch("SELECT " + ", ".join(f"@@{n}" for n in names)))[0]
         user = await session.connection.value("SELECT USER()")
@@ -106,13 +106,13 @@ async def test_every_session_on_mysql_has_its_component_s_user_and_settings(
         found = await database.run(look)
     finally:
         await database.close()
-    assert found["user"] == next(role.name for role in ROLES if role.component == component)
+    assert found["user"] == next(role.name for role in ROLES if role.login == login_name)
     assert found["time_zone"] == "+00:00" and found["autocommit"] == 1
     isolation = found.get("tx_isolation", found.get("transaction_isolation"))
     assert isolation == "READ-COMMITTED"
     assert "STRICT_TRANS_TABLES" in str(found["sql_mode"])
     assert str(found["collation_connection"]) in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
-    assert found["innodb_lock_wait_timeout"] == (1 if component == "ingest" else 5)
+    assert found["innodb_lock_wait_timeout"] == (1 if login_name == "ingest" else 5)
     limit = found.get("max_statement_time", found.get("max_execution_time"))
     assert float(str(limit)) in (30, 30_000)
 

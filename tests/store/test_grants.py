@@ -10,7 +10,7 @@ from support import dialects
 from support.dialects import as_role
 from support.rows import a_job, a_subscription, an_event
 from support.servers import Server
-from surehook.model.roles import BY_COMPONENT, ROLES, ROLES_ON, TABLES_ON, Role, Verb
+from surehook.model.roles import BY_LOGIN, ROLES, ROLES_ON, TABLES_ON, Role, Verb
 
 every_role = pytest.mark.parametrize("name", [role.name for role in ROLES])
 COLUMN_STATEMENTS = {
@@ -89,7 +89,7 @@ async def test_no_role_has_a_right_on_a_whole_table_but_to_forget_its_own_notes(
     for role in roles.values():
         found = await dialects.table_rights(owner, role.name)
         assert found == {("DELETE", table) for table in role.forgets}, role.name
-    forgetful = [role.component for role in roles.values() if role.forgets]
+    forgetful = [role.login for role in roles.values() if role.forgets]
     assert forgetful in (["registry"], ["router", "registry"])
 
 
@@ -186,7 +186,7 @@ async def test_the_worker_leases_a_job_but_cannot_give_it_to_another_saga(
     owner: Any, server: Server, database_url: str
 ) -> None:
     await a_job(owner)
-    async with as_role(server, database_url, BY_COMPONENT["worker"].name) as login:
+    async with as_role(server, database_url, BY_LOGIN["worker"].name) as login:
         with pytest.raises(dialects.NotAllowed):
             await login.execute("UPDATE webhook_delivery_jobs SET saga_id = 1")
         async with login.transaction():
@@ -202,7 +202,7 @@ async def test_the_worker_leases_a_job_but_cannot_give_it_to_another_saga(
 async def test_the_outbox_inserts_an_event_and_cannot_even_read_it_back(
     owner: Any, server: Server, database_url: str
 ) -> None:
-    async with as_role(server, database_url, BY_COMPONENT["outbox"].name) as login:
+    async with as_role(server, database_url, BY_LOGIN["outbox"].name) as login:
         await login.execute("INSERT INTO events (event_type, payload) VALUES ('x', '{}')")
         with pytest.raises(dialects.NotAllowed):
             await login.fetch("SELECT id FROM events")
@@ -213,7 +213,7 @@ async def test_the_api_cannot_mark_a_subscription_verified(
     owner: Any, server: Server, database_url: str
 ) -> None:
     await a_subscription(owner, verified=False)
-    async with as_role(server, database_url, BY_COMPONENT["subscriptions"].name) as login:
+    async with as_role(server, database_url, BY_LOGIN["subscriptions"].name) as login:
         with pytest.raises(dialects.NotAllowed):
             await login.execute("UPDATE subscriptions SET verified = true")
         with pytest.raises(dialects.NotAllowed):
@@ -227,7 +227,7 @@ async def test_the_router_routes_without_seeing_a_payload(
     owner: Any, server: Server, database_url: str
 ) -> None:
     await an_event(owner)
-    async with as_role(server, database_url, BY_COMPONENT["router"].name) as login:
+    async with as_role(server, database_url, BY_LOGIN["router"].name) as login:
         assert len(await login.fetch("SELECT id, created_at FROM events")) == 1
         with pytest.raises(dialects.NotAllowed):
             await login.fetch("SELECT * FROM events")

@@ -34,10 +34,10 @@ async def test_no_statement_takes_an_id_for_a_small_number(owner: Any) -> None:
     """PostgreSQL infers what a parameter is: beside a bare 0 it becomes an int4."""
     narrow = []
     for role in ROLES:
-        for statement in statements.load("postgres", role.component).values():
+        for statement in statements.load("postgres", role.login).values():
             prepared = await owner.prepare(statement.numbered())
             narrow += [
-                f"{role.component}.{statement.name}: {parameter} is {kind.name}"
+                f"{role.login}.{statement.name}: {parameter} is {kind.name}"
                 for parameter, kind in zip(
                     statement.parameters, prepared.get_parameters(), strict=True
                 )

@@ -1,4 +1,4 @@
-"""Every statement of every component, parsed and compared with roles.py. Needs no database."""
+"""Every statement of every login, parsed and compared with roles.py. Needs no database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from support.sql_rights import HOT, Found, Need, Unclear, analyse, parsable
 from surehook.model import statements
-from surehook.model.roles import BY_COMPONENT, ENGINES, ROLES_ON, TABLES_ON, Verb
+from surehook.model.roles import BY_LOGIN, ENGINES, ROLES_ON, TABLES_ON, Verb
 from surehook.model.statements import Statement
 
 # Statements that look at a hot table in all buckets, and why.
@@ -23,10 +23,10 @@ ACROSS_BUCKETS = {
     ("mysql", "router", "probe_mysql"): {"events"},
     ("mysql", "router", "probe_mariadb"): {"events"},
 }
-# What may be read although no statement of a component's file does, and why.
+# What may be read although no statement of a login's file does, and why.
 SCHEMA = {"schema_migrations", "schema_settings"}  # asked by the program itself when it starts
 READ_WITHOUT_NEED: dict[str, set[str]] = {
-    component: SCHEMA for component in BY_COMPONENT if component != "outbox"
+    login: SCHEMA for login in BY_LOGIN if login != "outbox"
 } | {
     # For questions that are yet to be asked: everything but secrets.
     "observer": {*TABLES_ON["postgres"], *TABLES_ON["mysql"]} - {"subscription_secrets"},
@@ -43,16 +43,16 @@ def all_statements() -> list[tuple[str, str, Statement]]:
     found = []
     for engine in ENGINES:
         names = sorted(file.name for file in files("surehook.store").joinpath(engine).iterdir())
-        for component in (name.removesuffix(".sql") for name in names if name.endswith(".sql")):
-            for statement in statements.load(engine, component).values():
-                found.append((engine, component, statement))
+        for login in (name.removesuffix(".sql") for name in names if name.endswith(".sql")):
+            for statement in statements.load(engine, login).values():
+                found.append((engine, login, statement))
     return found
 
 
 every_statement = pytest.mark.parametrize(
-    ("engine", "component", "statement"),
+    ("engine", "login", "statement"),
     all_statements(),
-    ids=[f"{engine}-{component}-{one.name}" for engine, component, one in all_statements()],
+    ids=[f"{engine}-{login}-{one.name}" for engine, login, one in all_statements()],
 )
 
 
@@ -62,42 +62,42 @@ def found_in(engine: str, statement: Statement) -> Found:
 
 @every_statement
 def test_a_statement_needs_no_more_than_its_role_has(
-    engine: str, component: str, statement: Statement
+    engine: str, login: str, statement: Statement
 ) -> None:
-    role = next(role for role in ROLES_ON[engine] if role.component == component)
+    role = next(role for role in ROLES_ON[engine] if role.login == login)
     missing = found_in(engine, statement).missing(role)
     assert not missing, f"{role.name} lacks {', '.join(missing)}"
 
 
-def needs_of(component: str) -> set[tuple[str, str, str]]:
-    """(verb, table, column) of everything that a component's statements need, on either engine: a
+def needs_of(login: str) -> set[tuple[str, str, str]]:
+    """(verb, table, column) of everything that a login's statements need, on either engine: a
     grant is declared once for both."""
     return {
         (need.verb, need.table, need.column)
         for engine, name, statement in all_statements()
-        if name == component
+        if name == login
         for need in found_in(engine, statement).needs
     }
 
 
-@pytest.mark.parametrize("component", list(BY_COMPONENT))
-def test_every_right_of_a_role_is_needed_by_a_statement(component: str) -> None:
-    needed = needs_of(component)
+@pytest.mark.parametrize("login", list(BY_LOGIN))
+def test_every_right_of_a_role_is_needed_by_a_statement(login: str) -> None:
+    needed = needs_of(login)
     for engine in ENGINES:
-        role = next(role for role in ROLES_ON[engine] if role.component == component)
+        role = next(role for role in ROLES_ON[engine] if role.login == login)
         granted = {
             (grant.verb, grant.table, column) for grant in role.grants for column in grant.columns
         }
         spare = {
             right
             for right in granted - needed
-            if right[0] is not Verb.SELECT or right[1] not in READ_WITHOUT_NEED.get(component, ())
+            if right[0] is not Verb.SELECT or right[1] not in READ_WITHOUT_NEED.get(login, ())
         }
         assert not spare, f"no statement of {role.name} needs {sorted(spare)}"
         forgotten = {
             table
             for where, name, statement in all_statements()
-            if (where, name) == (engine, component)
+            if (where, name) == (engine, login)
             for table in found_in(engine, statement).forgotten
         }
         assert set(role.forgets) == forgotten
@@ -105,7 +105,7 @@ def test_every_right_of_a_role_is_needed_by_a_statement(component: str) -> None:
 
 @every_statement
 def test_no_statement_keeps_other_inserts_out_of_a_table(
-    engine: str, component: str, statement: Statement
+    engine: str, login: str, statement: Statement
 ) -> None:
     """MySQL locks a table with numbered rows for an INSERT … SELECT, whose rows it cannot count
     beforehand, under innodb_autoinc_lock_mode = 1 (MariaDB's default)."""
@@ -117,25 +117,21 @@ def test_no_statement_keeps_other_inserts_out_of_a_table(
 
 @every_statement
 def test_a_statement_writes_one_table_at_most(
-    engine: str, component: str, statement: Statement
+    engine: str, login: str, statement: Statement
 ) -> None:
     assert len(found_in(engine, statement).written) <= 1
 
 
 @every_statement
-def test_a_hot_statement_stays_in_one_bucket(
-    engine: str, component: str, statement: Statement
-) -> None:
-    if component in NOT_HOT:
+def test_a_hot_statement_stays_in_one_bucket(engine: str, login: str, statement: Statement) -> None:
+    if login in NOT_HOT:
         return
-    across = ACROSS_BUCKETS.get((engine, component, statement.name), set())
+    across = ACROSS_BUCKETS.get((engine, login, statement.name), set())
     assert found_in(engine, statement).unbucketed == across
 
 
 @every_statement
-def test_a_statement_knows_one_clock_only(
-    engine: str, component: str, statement: Statement
-) -> None:
+def test_a_statement_knows_one_clock_only(engine: str, login: str, statement: Statement) -> None:
     """Only surehook_now(), on MySQL UTC_TIMESTAMP(6), can be shifted by a test, used as an index
     condition, and is the same moment whatever the session's time zone."""
     assert not found_in(engine, statement).functions & OTHER_CLOCKS
@@ -144,7 +140,7 @@ def test_a_statement_knows_one_clock_only(
 
 @every_statement
 def test_a_statement_that_returns_nothing_has_nothing_to_return(
-    engine: str, component: str, statement: Statement
+    engine: str, login: str, statement: Statement
 ) -> None:
     if statement.returns == "none":
         assert "RETURNING" not in statement.text
@@ -156,7 +152,7 @@ JOBS, SAGAS = "webhook_delivery_jobs", "webhook_delivery_sagas"
 
 
 @pytest.mark.parametrize(
-    ("component", "text", "lacks"),
+    ("login", "text", "lacks"),
     [
         (
             "router",
@@ -237,9 +233,9 @@ JOBS, SAGAS = "webhook_delivery_jobs", "webhook_delivery_sagas"
     ],
 )
 def test_a_statement_that_needs_more_is_caught(
-    component: str, text: str, lacks: tuple[Verb, str, str]
+    login: str, text: str, lacks: tuple[Verb, str, str]
 ) -> None:
-    assert str(Need(*lacks)) in analyse(text).missing(BY_COMPONENT[component])
+    assert str(Need(*lacks)) in analyse(text).missing(BY_LOGIN[login])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +252,7 @@ def test_a_statement_that_needs_more_is_caught(
     ],
 )
 def test_a_statement_of_mysql_that_needs_more_is_caught(text: str, lacks: str) -> None:
-    router = next(role for role in ROLES_ON["mysql"] if role.component == "router")
+    router = next(role for role in ROLES_ON["mysql"] if role.login == "router")
     assert lacks in analyse(text, "mysql").missing(router)
 
 
@@ -264,7 +260,7 @@ def test_only_its_own_notes_the_router_may_delete() -> None:
     text = "DELETE FROM router_gaps WHERE bucket = ?"
     for role in ROLES_ON["mysql"]:
         assert ("DELETE router_gaps" in analyse(text, "mysql").missing(role)) == (
-            role.component != "router"
+            role.login != "router"
         )
 
 

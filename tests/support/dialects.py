@@ -20,7 +20,7 @@ from support.connections import connected
 from support.mysql_connection import MysqlConnection
 from support.server import Server
 from support.translate import literal
-from surehook.model.roles import BY_COMPONENT
+from surehook.model.roles import BY_LOGIN
 from surehook.store.logins import derived_password
 
 # For pytest.raises: what either driver raises.
@@ -42,8 +42,8 @@ def as_role(server: Server, url: str, role: str) -> Any:
 # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def sessions(owner: Any, component: str, waiting: bool = False) -> list[int]:
-    """The sessions of a component in this database; only those that wait for a lock, if asked."""
+async def sessions(owner: Any, login: str, waiting: bool = False) -> list[int]:
+    """The sessions of a login in this database; only those that wait for a lock, if asked."""
     if speaks_mysql(owner):
         # MariaDB's state of a session says so; MySQL's stays what it was before the wait.
         held = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx "
@@ -51,20 +51,20 @@ async def sessions(owner: Any, component: str, waiting: bool = False) -> list[in
         waits = f"AND (state LIKE '%lock%' OR id IN ({held}))" if waiting else ""
         rows = await owner.native(
             f"SELECT id FROM {owner.processlist} WHERE db = DATABASE() "
-            f"AND user = '{BY_COMPONENT[component].name}' {waits}"
+            f"AND user = '{BY_LOGIN[login].name}' {waits}"
         )
     else:
         waits = "AND wait_event_type = 'Lock'" if waiting else ""
         rows = await owner.fetch(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-            f"AND application_name = 'surehook {component}' {waits}"
+            f"AND application_name = 'surehook {login}' {waits}"
         )
     return [row[0] for row in rows]
 
 
-async def end_sessions(owner: Any, component: str) -> int:
+async def end_sessions(owner: Any, login: str) -> int:
     """As a restart of the server does; returns how many sessions there were."""
-    found = await sessions(owner, component)
+    found = await sessions(owner, login)
     for session in found:
         if speaks_mysql(owner):
             await owner.native(f"KILL {session}")

@@ -57,7 +57,7 @@ def test_the_diagram_shows_every_move_and_every_end() -> None:
 def test_the_page_of_roles_has_a_row_per_role() -> None:
     page = generate.roles_page()
     for role in roles.ROLES:
-        assert f"| {role.component} | `{role.name}` |" in page
+        assert f"| {role.login} | `{role.name}` |" in page
 
 
 def test_a_grant_on_a_column_that_does_not_exist_cannot_be_written() -> None:
@@ -67,7 +67,7 @@ def test_a_grant_on_a_column_that_does_not_exist_cannot_be_written() -> None:
 
 def test_no_role_reads_a_secret_but_those_who_must() -> None:
     readers = {
-        (role.component, table)
+        (role.login, table)
         for role in roles.ROLES
         for table, columns in roles.SECRET_COLUMNS.items()
         if role.columns(roles.Verb.SELECT, table) & set(columns)

@@ -37,7 +37,7 @@ def config(invocation: Invocation, as_json: bool, only_default: bool) -> None:
 def _rows(settings: Config) -> list[tuple[str, str, str]]:
     rows = [(key, origin.shown(), origin.source) for key, origin in settings.origins.items()]
     rows += [
-        (f"database.urls.{component}", without_password(url), "component URL")
-        for component, url in settings.component_urls.items()
+        (f"database.urls.{login}", without_password(url), "login URL")
+        for login, url in settings.login_urls.items()
     ]
     return rows

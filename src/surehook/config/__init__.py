@@ -259,7 +259,7 @@ SETTINGS: tuple[Setting, ...] = (
         "database.roles",
         True,
         flag,
-        "Each component logs in as its own database role with the least rights. Off: all use the "
+        "Each login is its own database role with the least rights. Off: all use the "
         "main login (for servers where roles cannot be created).",
         env="SUREHOOK_ROLES",
     ),
@@ -267,7 +267,7 @@ SETTINGS: tuple[Setting, ...] = (
         "database.role_secret",
         None,
         at_least(16),
-        "The components' passwords are derived from this; the same on every machine. Embedded: "
+        "The logins' passwords are derived from this; the same on every machine. Embedded: "
         "made and kept in data_dir.",
         env="SUREHOOK_ROLE_SECRET",
         secret=True,
@@ -285,7 +285,7 @@ SETTINGS: tuple[Setting, ...] = (
         "database.connections",
         4,
         whole(2, 200),
-        "The most connections that one component of one process opens.",
+        "The most connections that one login of one process opens.",
     ),
     Setting(
         "database.connect_timeout",
@@ -556,8 +556,8 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
-# One URL per component for hardened set-ups; each is that component's login, password and all.
-COMPONENTS = tuple(role.component for role in ROLES)
+# One URL per login for hardened set-ups, each with its own user and password.
+LOGINS = tuple(role.login for role in ROLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,7 +602,7 @@ class Config:
     """All settings, checked. Read them by key: config.text("api.listen")."""
 
     origins: Mapping[str, Origin]
-    component_urls: Mapping[str, str]
+    login_urls: Mapping[str, str]
 
     def __repr__(self) -> str:  # no secret in a traceback or a log
         return f"Config({', '.join(map(repr, self.origins.values()))})"
@@ -688,7 +688,7 @@ class Config:
         """As if nobody had said anything about this setting."""
         setting = _BY_KEY[key]
         unsaid = Origin(setting, setting.default, "default")
-        return Config({**self.origins, key: unsaid}, self.component_urls)
+        return Config({**self.origins, key: unsaid}, self.login_urls)
 
 
 # ── Loading ───────────────────────────────────────────────────────────────────────────────────
@@ -742,8 +742,8 @@ def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, st
         for name, given in entries.items():
             key = f"{section}.{name}"
             if key == "database.urls" and isinstance(given, dict):
-                for component, url in given.items():
-                    urls[_component(component, str(file))] = _component_url(url, component, file)
+                for login, url in given.items():
+                    urls[_known_login(login, str(file))] = _login_url(url, login, file)
             elif key in _BY_KEY:
                 origins[key] = _origin(_BY_KEY[key], given, str(file))
             else:
@@ -765,25 +765,23 @@ def _take_environment(
             setting = by_variable[name]
             origins[setting.key] = _origin(setting, given, name)
         elif name.startswith("SUREHOOK_DATABASE_URL_"):
-            component = name.removeprefix("SUREHOOK_DATABASE_URL_").lower()
-            urls[_component(component, name)] = _component_url(given, component, name)
+            login = name.removeprefix("SUREHOOK_DATABASE_URL_").lower()
+            urls[_known_login(login, name)] = _login_url(given, login, name)
         elif name not in OTHER_VARIABLES and not name.startswith("SUREHOOK_TEST_"):
             raise ConfigError(f"There is no setting {name}.", _nearest(name, by_variable))
 
 
-def _component(name: str, source: str) -> str:
-    if name not in COMPONENTS:
-        raise ConfigError(
-            f"{source}: there is no component {name}.", f"Components: {', '.join(COMPONENTS)}."
-        )
+def _known_login(name: str, source: str) -> str:
+    if name not in LOGINS:
+        raise ConfigError(f"{source}: there is no login {name}.", f"Logins: {', '.join(LOGINS)}.")
     return name
 
 
-def _component_url(given: object, component: str, source: object) -> str:
+def _login_url(given: object, login: str, source: object) -> str:
     try:
         return database_url(given)
     except ValueError as wrong:
-        raise ConfigError(f"The database URL of {component} must be {wrong} ({source}).") from None
+        raise ConfigError(f"The database URL of {login} must be {wrong} ({source}).") from None
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:
@@ -824,12 +822,12 @@ def _check_together(config: Config) -> None:
         url
         and config.flag("database.roles")
         and config.optional_text("database.role_secret") is None
-        and not config.component_urls
+        and not config.login_urls
     ):
         raise ConfigError(
             "database.role_secret is not set (SUREHOOK_ROLE_SECRET).",
             "Set it to a random text of 16 or more characters, the same on every machine; or "
-            "give each component its own URL; or set database.roles = off.",
+            "give each login its own URL; or set database.roles = off.",
         )
 
 
@@ -872,10 +870,10 @@ def default_file() -> str:
             lines.append(f"{name} = {toml_value(setting.default)}")
     lines += [
         "",
-        "# One login per component, for set-ups where passwords are not derived (SUREHOOK_",
+        "# One URL per login, for set-ups where passwords are not derived (SUREHOOK_",
         "# DATABASE_URL_ROUTER and so on).",
         "#[database.urls]",
-        *(f'#{component} = "postgresql://…"' for component in COMPONENTS),
+        *(f'#{login} = "postgresql://…"' for login in LOGINS),
     ]
     return "\n".join(lines) + "\n"
 

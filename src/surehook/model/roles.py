@@ -1,4 +1,4 @@
-"""Who may read and write what: component → database role → columns. Pure; imports nothing.
+"""Who may read and write what: login → database role → columns. Pure; imports nothing.
 
 The one source of the generated GRANTs, of docs/roles.md, of the check that every statement stays
 inside its role, and of the test that logs in as each role and tries everything else.
@@ -233,10 +233,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A database login, the component that uses it, and all that it may do."""
+    """A database role, the login that it is for, and all that it may do."""
 
     name: str
-    component: str
+    login: str
     purpose: str
     grants: tuple[Grant, ...]
     never: str = "anything else"
@@ -639,8 +639,8 @@ _ROLES: tuple[Role, ...] = (
 )
 
 ROLES_ON = {engine: tuple(role.on(engine) for role in _ROLES) for engine in ENGINES}
-# Names, components and purposes are the same on every engine; where only those count, or the
+# Names, logins and purposes are the same on every engine; where only those count, or the
 # engine is PostgreSQL, these will do.
 TABLES = TABLES_ON["postgres"]
 ROLES = ROLES_ON["postgres"]
-BY_COMPONENT: dict[str, Role] = {role.component: role for role in ROLES}
+BY_LOGIN: dict[str, Role] = {role.login: role for role in ROLES}

@@ -78,7 +78,7 @@ def running() -> list[System]:
 
 def created_by(config: Config) -> System:
     """Where a command acts that makes what is not there."""
-    _refuse_components_without_a_database(config)
+    _refuse_logins_without_a_database(config)
     return named(config) or _default()
 
 
@@ -87,7 +87,7 @@ def chosen(config: Config, *, must_exist: bool = True, embedded: bool = False) -
 
     `embedded`: of those that run, only embedded ones are meant.
     """
-    _refuse_components_without_a_database(config)
+    _refuse_logins_without_a_database(config)
     system = named(config)
     if system is None:
         found = [one for one in running() if one.embedded or not embedded]
@@ -114,12 +114,12 @@ def _who_and_where(system: System) -> str:
     return f"`{system.program.command}`{at} on {system.where}"
 
 
-def _refuse_components_without_a_database(config: Config) -> None:
-    """Else an embedded one would be made that no component uses."""
-    if config.component_urls and config.embedded:
-        component = next(iter(config.component_urls))
+def _refuse_logins_without_a_database(config: Config) -> None:
+    """Else an embedded one would be made that no login uses."""
+    if config.login_urls and config.embedded:
+        login = next(iter(config.login_urls))
         raise UsageError(
-            f"database.urls has a URL for {component}, but database.url is not set.",
+            f"database.urls has a URL for {login}, but database.url is not set.",
             "Set it (SUREHOOK_DATABASE_URL), at best without a password.",
         )
 

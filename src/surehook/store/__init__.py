@@ -35,9 +35,9 @@ def store_of(kind: type[Store], database: Database, *more: object) -> Store:
     return made
 
 
-async def open_database(config: Config, place: Place, component: str) -> Database:
-    """The component's connections; refuses a database whose schema this program does not fit."""
-    who = login(config, place, component)
+async def open_database(config: Config, place: Place, login_name: str) -> Database:
+    """The login's connections; refuses a database whose schema this program does not fit."""
+    who = login(config, place, login_name)
     database = engine_of(who.url).database(config, who)
     await database.open()
     try:

@@ -54,20 +54,20 @@ class Session(ABC):
 
 
 class Database(ABC):
-    """The pool of one component. Every method repeats what a deadlock or conflict undid."""
+    """The pool of one login. Every method repeats what a deadlock or conflict undid."""
 
     dialect: ClassVar[str]  # the folder of its statements
     # Whether processes can wake each other through the database; else they look by themselves.
     notifies: ClassVar[bool]
 
     def __init__(self, config: Config, login: Login) -> None:
-        self.component = login.component
+        self.login_name = login.name
         self.login = login
         # As the database says; known once check_schema() has run.
         self.buckets = 1
         self.installation = ""
         self._config = config
-        self._statements = statements.load(self.dialect, login.component)
+        self._statements = statements.load(self.dialect, login.name)
         self._known: Known = {
             name: (self._rendered(statement), statement.parameters)
             for name, statement in self._statements.items()

@@ -1,4 +1,4 @@
-"""Logins: which user and password a component uses. Reads the configuration; writes nothing."""
+"""Logins: which user and password each login has. Reads the configuration; writes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 
 from surehook.config import Config, without_password
-from surehook.model.roles import BY_COMPONENT
+from surehook.model.roles import BY_LOGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How one component logs in; user None means: as the URL says."""
+    """How to log in; user None means: as the URL says."""
 
-    component: str
+    name: str
     url: str
     user: str | None = None
     password: str | None = None
 
     def __repr__(self) -> str:  # never show the password, in a log or a traceback
-        return f"Login({self.component}, {without_password(self.url)}, user={self.user})"
+        return f"Login({self.name}, {without_password(self.url)}, user={self.user})"
 
 
 def derived_password(role_secret: str, role: str) -> str:
@@ -48,12 +48,12 @@ def secret_fingerprint(role_secret: str) -> str:
     return digest.hex()[:12]
 
 
-def login(config: Config, place: Place, component: str) -> Login:
-    """The login of `component`: its own URL, else its own role, else the main login."""
-    own_url = config.component_urls.get(component)
+def login(config: Config, place: Place, name: str) -> Login:
+    """The login `name`: its own URL, else its own role, else the main login."""
+    own_url = config.login_urls.get(name)
     if own_url:
-        return Login(component, own_url)
+        return Login(name, own_url)
     if not config.flag("database.roles") or place.role_secret is None:
-        return Login(component, place.url)
-    role = BY_COMPONENT[component].name
-    return Login(component, place.url, role, derived_password(place.role_secret, role))
+        return Login(name, place.url)
+    role = BY_LOGIN[name].name
+    return Login(name, place.url, role, derived_password(place.role_secret, role))

@@ -21,8 +21,8 @@ def logged_in(server: Server, url: str, role: Role) -> Any:
     return connected(url, user=role.name, password=derived_password(server.role_secret, role.name))
 
 
-def role_of(component: str) -> Role:
-    return next(role for role in ROLES if role.component == component)
+def role_of(login: str) -> Role:
+    return next(role for role in ROLES if role.login == login)
 
 
 async def allowed(login: Any, statement: str) -> bool:
@@ -58,7 +58,7 @@ async def test_only_who_inserts_for_applications_may_ask_for_a_bucket(
 ) -> None:
     async with logged_in(server, database_url, role) as login:
         may = await allowed(login, "SELECT surehook_bucket(7)")
-    assert may == (role.component == "outbox")
+    assert may == (role.login == "outbox")
 
 
 # ── Some of it in earnest ─────────────────────────────────────────────────────────────────────

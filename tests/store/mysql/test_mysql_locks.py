@@ -52,7 +52,7 @@ async def test_a_dead_letter_is_written_while_many_others_are_being_written(
     assert [letter.saga_id for letter in written] == dead[:2]
 
 
-async def _waits(owner: Any, component: str) -> bool:
+async def _waits(owner: Any, login: str) -> bool:
     report = (await owner.native("SHOW ENGINE INNODB STATUS"))[0][2]
     waiting = {int(number) for number in WAITING.findall(report)}
-    return bool(waiting & set(await dialects.sessions(owner, component)))
+    return bool(waiting & set(await dialects.sessions(owner, login)))

@@ -154,9 +154,7 @@ def test_only_notes_may_be_deleted_and_only_by_whose_they_are() -> None:
 
 def test_both_engines_have_the_same_roles_and_most_of_the_same_columns() -> None:
     here, there = roles.ROLES_ON["postgres"], roles.ROLES_ON["mysql"]
-    assert [(r.name, r.component, r.never) for r in here] == [
-        (r.name, r.component, r.never) for r in there
-    ]
+    assert [(r.name, r.login, r.never) for r in here] == [(r.name, r.login, r.never) for r in there]
     only_here = set(roles.TABLES_ON["postgres"]["events"]) - set(roles.TABLES_ON["mysql"]["events"])
     assert only_here == {"xid"}
 

@@ -33,13 +33,13 @@ class Duplicate(Exception):
     """A key is there already. It discards the whole statement: look again, and do it again."""
 
 
-def component_settings(server: Server, config: Config, component: str) -> Settings:
-    """What the sessions of a component have beside what every session of ours has."""
+def login_settings(server: Server, config: Config, login: str) -> Settings:
+    """What the sessions of a login have beside what every session of ours has."""
     seconds = config.seconds("database.statement_timeout")
     settings: dict[str, str | int | float] = {
         # Someone's open transaction on one key must not hold up everybody's events; all other
         # waits are for our own short statements.
-        "innodb_lock_wait_timeout": 1 if component == "ingest" else 5,
+        "innodb_lock_wait_timeout": 1 if login == "ingest" else 5,
         "wait_timeout": SILENCE_SECONDS_MAX,
     }
     if server.is_mariadb:
@@ -133,8 +133,8 @@ class MysqlDatabase(Database):
         return await connect(
             self.login,
             self._config.seconds("database.connect_timeout"),
-            lambda server: component_settings(server, self._config, self.component),
-            name=f"surehook {self.component}",
+            lambda server: login_settings(server, self._config, self.login_name),
+            name=f"surehook {self.login_name}",
         )
 
     async def check_schema(self) -> None:
@@ -165,7 +165,7 @@ class MysqlDatabase(Database):
                     limit.reschedule(asyncio.get_running_loop().time() + self.statement_seconds + 5)
                     return await work(MysqlSession(connection, self))
             except LockHeld as error:
-                if self.component == "ingest":
+                if self.login_name == "ingest":
                     raise
                 if attempt == RETRIES_MAX:
                     raise failures.unreachable(error, self.login) from error

@@ -63,7 +63,7 @@ async def own(connection: Connection) -> set[Right]:
 
 def difference_of(role: Role, found: set[Right]) -> str:
     """In words; empty if it is exactly right."""
-    calls = _CALLS.get(role.component, set())
+    calls = _CALLS.get(role.login, set())
     lacks = [f"{verb} {what}" for verb, what, _ in sorted(calls - found)]
     words = [f"lacks {', '.join(lacks)}"] if lacks else []
     words += [told] if (told := difference(role, found - calls)) else []
@@ -107,7 +107,7 @@ async def too_much(connection: Connection) -> list[str]:
         for role in ROLES_ON["mysql"]
         for account in accounts(role)
         for statement in _revocations(
-            account, found.get(account, set()) - expected(role) - _CALLS.get(role.component, set())
+            account, found.get(account, set()) - expected(role) - _CALLS.get(role.login, set())
         )
     ]
 

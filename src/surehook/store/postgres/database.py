@@ -15,7 +15,7 @@ import asyncpg
 
 from surehook.config import Config
 from surehook.errors import Bug, ConfigError, DatabaseUnreachable
-from surehook.model.roles import BY_COMPONENT
+from surehook.model.roles import BY_LOGIN
 from surehook.model.statements import Statement
 from surehook.store.database import Database, Known, LockHeld, Refused, Result, Row, Session
 from surehook.store.logins import Login
@@ -49,18 +49,18 @@ _GONE = (
 _NOT_LET_IN = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 
 
-def session_settings(config: Config, component: str) -> dict[str, str]:
-    """The start-up parameters of every session of `component`."""
+def session_settings(config: Config, login: str) -> dict[str, str]:
+    """The start-up parameters of every session of `login`."""
     hot = HOT_SETTINGS
-    if component in BY_COMPONENT and BY_COMPONENT[component].custom_plans:
+    if login in BY_LOGIN and BY_LOGIN[login].custom_plans:
         hot = OBSERVER_SETTINGS
     milliseconds = int(config.seconds("database.statement_timeout") * 1000)
     return {
         **hot,
         # Someone's open transaction on one key must not hold up everybody's events; all other
         # waits are for our own short statements.
-        "lock_timeout": "1000" if component == "ingest" else "0",
-        "application_name": f"surehook {component}",
+        "lock_timeout": "1000" if login == "ingest" else "0",
+        "application_name": f"surehook {login}",
         "timezone": "UTC",
         "statement_timeout": str(milliseconds),
         # Our transactions are a few short statements: one that idles has lost its process.
@@ -159,7 +159,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, config: Config, login: Login) -> None:
         super().__init__(config, login)
-        self._settings = session_settings(config, login.component)
+        self._settings = session_settings(config, login.name)
         self._pool: Any = None
 
     @staticmethod

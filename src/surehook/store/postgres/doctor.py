@@ -210,7 +210,7 @@ Judge = Callable[[Role, str, set[Right]], str]
 async def _component(config: Config, place: Place, judge: Judge, role: Role) -> Finding:
     """Log in as the component does, through its pool, and look around."""
     subject = f"role {role.name}" if judge is _judge else "main login"
-    database = PostgresDatabase(config, login(config, place, role.component))
+    database = PostgresDatabase(config, login(config, place, role.login))
     try:
         await database.open()  # asserts the session settings from inside
         user, settings, found = await database.run(_look_around)
@@ -228,7 +228,7 @@ async def _component(config: Config, place: Place, judge: Judge, role: Role) -> 
     words = judge(role, user, found)
     if words:
         return Finding(subject, Level.WRONG, f"{user} {words}.", "Run `surehook migrate`.")
-    who = role.component if judge is _judge else user
+    who = role.login if judge is _judge else user
     return Finding(subject, Level.GOOD, f"{who} logs in, its settings and rights are right")
 
 
