@@ -50,7 +50,7 @@ from surehook.process.serve import Process  # noqa: E402
 from surehook.store import engine_of, open_database, store_of  # noqa: E402
 from surehook.store.hints import Channel, Hints  # noqa: E402
 from surehook.store.ingest import IngestStore  # noqa: E402
-from surehook.store.logins import Login, Place  # noqa: E402
+from surehook.store.logins import DatabaseAccess, Login  # noqa: E402
 
 ENGINES = ("postgresql", "mariadb")
 COMPONENTS = ("router", "orchestrator", "worker", "cleaner", "deadletters")
@@ -102,7 +102,7 @@ class Measurement:
         self._options = options
         self._pid = pid
         self._sender = NullSender()
-        self._place = Place(url, ROLE_SECRET, ENCRYPTION_KEY)
+        self._access = DatabaseAccess(url, ROLE_SECRET, ENCRYPTION_KEY)
         self._config = load(
             Path(os.devnull),
             {
@@ -116,12 +116,12 @@ class Measurement:
 
     async def run(self) -> Figures:
         await self._migrate()
-        async with connected(self._place.url) as owner:
+        async with connected(self._access.url) as owner:
             await self._subscribe(owner)
-            process = Process(self._config, self._place, lambda: self._sender)
+            process = Process(self._config, self._access, lambda: self._sender)
             await process.open(COMPONENTS)
             work = asyncio.get_running_loop().create_task(process.run())
-            ingest_database = await open_database(self._config, self._place, "ingest")
+            ingest_database = await open_database(self._config, self._access, "ingest")
             ingest = Ingest(store_of(IngestStore, ingest_database), process.hints)
             try:
                 figures = await self._throughput(owner, ingest, process.hints)
@@ -135,8 +135,8 @@ class Measurement:
                 await ingest_database.close()
 
     async def _migrate(self) -> None:
-        engine = engine_of(self._place.url)
-        connection = await engine.connect(Login("bench", self._place.url), 5)
+        engine = engine_of(self._access.url)
+        connection = await engine.connect(Login("bench", self._access.url), 5)
         await engine.migrate(connection, role_secret=ROLE_SECRET)
         await connection.close()
 

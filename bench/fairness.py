@@ -59,7 +59,7 @@ from surehook.model.records import SIGNING_PLACE, NewEvent  # noqa: E402
 from surehook.process.serve import Process  # noqa: E402
 from surehook.store import engine_of, open_database, store_of  # noqa: E402
 from surehook.store.ingest import IngestStore  # noqa: E402
-from surehook.store.logins import Login, Place  # noqa: E402
+from surehook.store.logins import DatabaseAccess, Login  # noqa: E402
 
 ENGINES = ("postgresql", "mariadb")
 COMPONENTS = ("router", "orchestrator", "worker", "cleaner", "deadletters")
@@ -122,7 +122,7 @@ class Measurement:
     def __init__(self, options: argparse.Namespace, url: str) -> None:
         self._options = options
         self._endpoints = Endpoints()
-        self._place = Place(url, ROLE_SECRET, ENCRYPTION_KEY)
+        self._access = DatabaseAccess(url, ROLE_SECRET, ENCRYPTION_KEY)
         self._config = load(
             Path(os.devnull),
             {
@@ -133,16 +133,16 @@ class Measurement:
         )
 
     async def run(self) -> Figures:
-        engine = engine_of(self._place.url)
-        connection = await engine.connect(Login("bench", self._place.url), 5)
+        engine = engine_of(self._access.url)
+        connection = await engine.connect(Login("bench", self._access.url), 5)
         await engine.migrate(connection, role_secret=ROLE_SECRET)
         await connection.close()
-        async with connected(self._place.url) as owner:
+        async with connected(self._access.url) as owner:
             await self._subscribe(owner)
-        process = Process(self._config, self._place, lambda: self._endpoints)
+        process = Process(self._config, self._access, lambda: self._endpoints)
         await process.open(COMPONENTS)
         work = asyncio.get_running_loop().create_task(process.run())
-        database = await open_database(self._config, self._place, "ingest")
+        database = await open_database(self._config, self._access, "ingest")
         ingest = Ingest(store_of(IngestStore, database), process.hints)
         try:
             return await self._measure(ingest)

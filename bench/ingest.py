@@ -34,7 +34,7 @@ import uvloop
 from surehook.config import load
 from surehook.embedded.server import EmbeddedServer
 from surehook.process.serve import Process
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.postgres.migrate import migrate
 
 try:
@@ -65,7 +65,7 @@ def serve_surehook(url: str, role_secret: str, ready: Pipe) -> None:
         environment = {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLE_SECRET": role_secret}
         flags = {"api.listen": "127.0.0.1:0", "api.admin_key": KEY}
         process = Process(
-            load(Path(os.devnull), environment, flags), Place(url, role_secret, "5a" * 32)
+            load(Path(os.devnull), environment, flags), DatabaseAccess(url, role_secret, "5a" * 32)
         )
         await process.open(["api"])
         assert process.api is not None

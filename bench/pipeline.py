@@ -50,7 +50,7 @@ from surehook.receiver import certificates
 from surehook.store import open_database, store_of
 from surehook.store.hints import Channel, Hints
 from surehook.store.ingest import IngestStore
-from surehook.store.logins import Login, Place
+from surehook.store.logins import DatabaseAccess, Login
 from surehook.store.postgres.database import connect
 from surehook.store.postgres.migrate import migrate
 
@@ -88,7 +88,7 @@ class Measurement:
     def __init__(self, options: argparse.Namespace, server: EmbeddedServer, directory: Path):
         self._options = options
         self._server = server
-        self._place = Place(server.url, server.role_secret, server.encryption_key)
+        self._access = DatabaseAccess(server.url, server.role_secret, server.encryption_key)
         self._files = certificates.kept(directory / "certificates")
         self._null = NullSender()
         self._receiver: subprocess.Popen[str] | None = None
@@ -105,9 +105,9 @@ class Measurement:
         self._config = load(Path(os.devnull), environment)
 
     async def run(self) -> Figures:
-        owner = await connect(Login("bench", self._place.url), 5)
+        owner = await connect(Login("bench", self._access.url), 5)
         try:
-            await migrate(owner, role_secret=self._place.role_secret)
+            await migrate(owner, role_secret=self._access.role_secret)
             url = self._start_receiver() if self._options.sender == "tls" else "https://null.test"
             await self._subscribe(owner, url)
             figures = await self._deliver(owner)
@@ -128,7 +128,7 @@ class Measurement:
         return f"https://127.0.0.1:{int(self._receiver.stdout.readline())}"
 
     async def _subscribe(self, owner: Connection, url: str) -> None:
-        sealer = Sealer(parse_keys(self._place.encryption_key or ""))
+        sealer = Sealer(parse_keys(self._access.encryption_key or ""))
         for number in range(self._options.subscriptions):
             subscription_id = await owner.fetchval(
                 "INSERT INTO subscriptions (event_type, callback_url, verified) "
@@ -145,7 +145,7 @@ class Measurement:
 
     async def _deliver(self, owner: Connection) -> Figures:
         null = self._options.sender == "null"
-        process = Process(self._config, self._place, (lambda: self._null) if null else None)
+        process = Process(self._config, self._access, (lambda: self._null) if null else None)
         await process.open(COMPONENTS)
         work = asyncio.get_running_loop().create_task(process.run())
         try:
@@ -182,7 +182,7 @@ class Measurement:
 
     async def _ingest(self, count: int) -> None:
         if self._ingest_database is None:
-            self._ingest_database = await open_database(self._config, self._place, "ingest")
+            self._ingest_database = await open_database(self._config, self._access, "ingest")
         ingest = Ingest(store_of(IngestStore, self._ingest_database), Hints())
         for first in range(0, count, 1000):
             await ingest.publish_all(

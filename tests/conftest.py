@@ -26,7 +26,7 @@ from support.waiting import PATIENT
 from surehook.config import Config, load
 from surehook.store import open_database
 from surehook.store.database import Database
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 TESTS = Path(__file__).parent
 # On which of the kinds that are here each folder's tests run; all others on the first.
@@ -205,20 +205,20 @@ async def empty_url(server: Server) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def place(server: Server, database_url: str) -> Place:
-    return Place(database_url, server.role_secret, servers.ENCRYPTION_KEY)
+def access(server: Server, database_url: str) -> DatabaseAccess:
+    return DatabaseAccess(database_url, server.role_secret, servers.ENCRYPTION_KEY)
 
 
 @pytest.fixture
-def configure(place: Place) -> Configure:
+def configure(access: DatabaseAccess) -> Configure:
     """configure({"worker.concurrency": 2}): a configuration for this test's database."""
 
     def configured(
         flags: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
     ) -> Config:
         database = {
-            "SUREHOOK_DATABASE_URL": place.url,
-            "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+            "SUREHOOK_DATABASE_URL": access.url,
+            "SUREHOOK_ROLE_SECRET": access.role_secret or "",
         }
         return load(Path(os.devnull), {**PATIENT, **database, **(environment or {})}, flags)
 
@@ -238,12 +238,12 @@ async def owner(database_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def open_store(configure: Configure, place: Place) -> AsyncIterator[OpenStore]:
+async def open_store(configure: Configure, access: DatabaseAccess) -> AsyncIterator[OpenStore]:
     """await open_store("router"): that component's Database, closed when the test ends."""
     async with AsyncExitStack() as opened:
 
         async def opening(component: str, flags: Mapping[str, object] | None = None) -> Database:
-            database = await open_database(configure(flags), place, component)
+            database = await open_database(configure(flags), access, component)
             opened.push_async_callback(database.close)
             return database
 

@@ -13,7 +13,7 @@ import uvloop
 from support import Configure
 from support.api import FLAGS, NewKey, OpenApi, serving
 from support.http import Client
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -22,13 +22,13 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 @pytest.fixture
-async def open_api(configure: Configure, place: Place) -> AsyncIterator[OpenApi]:
+async def open_api(configure: Configure, access: DatabaseAccess) -> AsyncIterator[OpenApi]:
     """await open_api({"api.payload_max": 2048}): a client with the admin key."""
     async with AsyncExitStack() as opened:
 
         async def opening(flags: dict[str, object] | None = None, *components: str) -> Client:
             config = configure({**FLAGS, **(flags or {})})
-            return await opened.enter_async_context(serving(config, place, *components))
+            return await opened.enter_async_context(serving(config, access, *components))
 
         yield opening
 

@@ -13,7 +13,7 @@ from support.api import FLAGS, OpenApi, serving
 from support.gate import Gate
 from support.http import Client, Reply
 from support.waiting import in_time, until
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 CLIENTS = 16
 TOLD_SECONDS = 2.0
@@ -22,17 +22,17 @@ IMPATIENT = {"api.answer_timeout": "1500ms", "database.connect_timeout": "5s"}
 
 
 @pytest.fixture
-async def gate(place: Place) -> AsyncIterator[Gate]:
-    async with Gate(place.url) as gate:
+async def gate(access: DatabaseAccess) -> AsyncIterator[Gate]:
+    async with Gate(access.url) as gate:
         yield gate
 
 
 @pytest.fixture
-async def gated(configure: Configure, place: Place, gate: Gate) -> AsyncIterator[Client]:
+async def gated(configure: Configure, access: DatabaseAccess, gate: Gate) -> AsyncIterator[Client]:
     """The API behind the gate."""
     environment = {"SUREHOOK_DATABASE_URL": gate.url}
     config = configure({**FLAGS, **IMPATIENT, "database.statement_timeout": 3}, environment)
-    async with serving(config, Place(gate.url, place.role_secret)) as client:
+    async with serving(config, DatabaseAccess(gate.url, access.role_secret)) as client:
         try:
             yield client
         finally:

@@ -13,7 +13,7 @@ from support.api import ADMIN_KEY, FLAGS, NewKey, OpenApi
 from support.http import Client, read_reply
 from support.waiting import in_time, until
 from surehook.process.serve import Process
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 EVENT = {"event_type": "a", "payload": 1}
 
@@ -208,10 +208,10 @@ async def test_bodies_beyond_the_memory_are_refused_not_collected(open_api: Open
 
 
 async def test_a_request_under_way_is_finished_when_the_process_ends(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
     config = configure(FLAGS)
-    process = Process(config, place)
+    process = Process(config, access)
     await process.open(["api"])
     work = asyncio.ensure_future(process.run())
     assert process.api is not None
@@ -231,10 +231,10 @@ async def test_a_request_under_way_is_finished_when_the_process_ends(
 
 
 async def test_a_taken_address_is_one_clear_line(
-    configure: Configure, place: Place, client: Client, new_key: NewKey
+    configure: Configure, access: DatabaseAccess, client: Client, new_key: NewKey
 ) -> None:
     config = configure({**FLAGS, "api.listen": f"{client.host}:{client.port}"})
-    process = Process(config, place)
+    process = Process(config, access)
     try:
         with pytest.raises(Exception, match="cannot listen on"):
             await process.open(["api"])

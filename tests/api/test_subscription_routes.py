@@ -17,7 +17,7 @@ from support.rows import a_job, a_saga, an_event
 from support.waiting import LEASE_SECONDS
 from surehook.model.states import JobStatus
 from surehook.receive import verify
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 NEW = {"event_type": "order.paid", "callback_url": "https://shop.example.com/hooks"}
 
@@ -170,9 +170,9 @@ async def test_a_rotated_secret_is_shown_once_and_the_old_one_expires(client: Cl
 
 
 async def test_without_an_encryption_key_nothing_is_stored(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
-    async with serving(configure(FLAGS), Place(place.url, place.role_secret)) as client:
+    async with serving(configure(FLAGS), DatabaseAccess(access.url, access.role_secret)) as client:
         reply = await client.post("/v1/subscriptions", NEW)
     assert (reply.status, reply.json()["detail"][:24]) == (503, "SUREHOOK_ENCRYPTION_KEY ")
     assert await owner.fetchval("SELECT count(*) FROM subscriptions") == 0

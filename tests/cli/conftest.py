@@ -9,7 +9,7 @@ import pytest
 
 from support import Configure
 from support.commands import SENDING, Command, commands
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def components() -> tuple[str, ...]:
 
 @pytest.fixture
 async def command(
-    configure: Configure, place: Place, tmp_path: Path, components: tuple[str, ...]
+    configure: Configure, access: DatabaseAccess, tmp_path: Path, components: tuple[str, ...]
 ) -> AsyncIterator[Command]:
     """await command("event", "list"): what it printed, and its exit code."""
-    async with commands(configure(SENDING), place, *components, home=str(tmp_path)) as running:
+    async with commands(configure(SENDING), access, *components, home=str(tmp_path)) as running:
         yield running

@@ -12,16 +12,16 @@ from support.commands import Command, Done, run_command
 from support.servers import private_directory
 from surehook.actions.keys import hash_of
 from surehook.embedded.server import EmbeddedServer
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 class OnDatabase:
     """key("list"): on the test's own database."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, access: DatabaseAccess) -> None:
         self.env = {
-            "SUREHOOK_DATABASE_URL": place.url,
-            "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+            "SUREHOOK_DATABASE_URL": access.url,
+            "SUREHOOK_ROLE_SECRET": access.role_secret or "",
         }
 
     async def __call__(self, *arguments: str) -> Done:
@@ -29,8 +29,8 @@ class OnDatabase:
 
 
 @pytest.fixture
-def key(place: Place) -> OnDatabase:
-    return OnDatabase(place)
+def key(access: DatabaseAccess) -> OnDatabase:
+    return OnDatabase(access)
 
 
 async def test_a_key_is_created_listed_and_revoked(key: OnDatabase, owner: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.commands import Command, run_command
 from support.rows import a_saga, a_subscription, an_event
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 ODD = '{"b":  1, "a": 1.50,\t"ü": "\\u00fc", "a": 2}'
 
@@ -68,7 +68,7 @@ async def test_publishing_what_nobody_is_subscribed_to_says_so(
 
 
 async def test_publishing_under_the_wrong_tenant_says_where_the_type_is_wanted(
-    command: Command, owner: Any, place: Place
+    command: Command, owner: Any, access: DatabaseAccess
 ) -> None:
     for tenant in ("acme", "beta", "corp", "duff"):
         await a_subscription(owner, tenant=tenant)
@@ -87,7 +87,10 @@ async def test_publishing_under_the_wrong_tenant_says_where_the_type_is_wanted(
     assert "no tenant, tenant beta: publish with --tenant, or without it.\n" in either.err
     # A key that is bound to a tenant is told nothing of others.
     create = ("key", "create", "--name", "zeta", "--scope", "admin", "--tenant", "zeta", "--json")
-    database = {"SUREHOOK_DATABASE_URL": place.url, "SUREHOOK_ROLE_SECRET": place.role_secret or ""}
+    database = {
+        "SUREHOOK_DATABASE_URL": access.url,
+        "SUREHOOK_ROLE_SECRET": access.role_secret or "",
+    }
     made = await command(*create, env=database)
     env = {"SUREHOOK_API_KEY": made.json()["key"]}
     bound = await command("publish", "order.paid", "{}", env=env)

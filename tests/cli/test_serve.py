@@ -20,16 +20,16 @@ from support.http import Client
 from support.pipeline import running
 from support.rows import a_subscription, an_event
 from support.waiting import PATIENCE, PATIENT, until
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
-def environment(place: Place, **others: str) -> dict[str, str]:
+def environment(access: DatabaseAccess, **others: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if "SUREHOOK" not in name}
     return {
         **kept,
         **PATIENT,
-        "SUREHOOK_DATABASE_URL": place.url,
-        "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+        "SUREHOOK_DATABASE_URL": access.url,
+        "SUREHOOK_ROLE_SECRET": access.role_secret or "",
         "SUREHOOK_ENCRYPTION_KEY": servers.ENCRYPTION_KEY,
         **others,
     }
@@ -56,10 +56,10 @@ def started(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 async def test_a_server_that_forgets_acknowledged_writes_is_refused(
-    place: Place, tmp_path: Path
+    access: DatabaseAccess, tmp_path: Path
 ) -> None:
     """The tests' own server runs without fsync."""
-    process = surehook("serve", env=environment(place), cwd=tmp_path)
+    process = surehook("serve", env=environment(access), cwd=tmp_path)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "fsync" in err and len(err.splitlines()) == 1 and out == ""
@@ -67,9 +67,9 @@ async def test_a_server_that_forgets_acknowledged_writes_is_refused(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_components_run_until_a_signal_and_then_drain(
-    place: Place, tmp_path: Path, number: signal.Signals
+    access: DatabaseAccess, tmp_path: Path, number: signal.Signals
 ) -> None:
-    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
+    env = environment(access, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
     process = surehook("serve", "--components", "router,cleaner", env=env, cwd=tmp_path)
     names = started(process)
     assert {next(names), next(names)} == {"router", "cleaner"}
@@ -81,9 +81,9 @@ async def test_components_run_until_a_signal_and_then_drain(
 
 
 async def test_the_log_says_which_database_is_used_and_where_the_api_listens(
-    place: Place, tmp_path: Path
+    access: DatabaseAccess, tmp_path: Path
 ) -> None:
-    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_LISTEN="127.0.0.1:0")
+    env = environment(access, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_LISTEN="127.0.0.1:0")
     process = surehook("run", "api", env=env, cwd=tmp_path)
     assert process.stderr is not None
     first, second = (json.loads(process.stderr.readline()) for _ in range(2))
@@ -95,8 +95,10 @@ async def test_the_log_says_which_database_is_used_and_where_the_api_listens(
     assert second["component"] == "api" and second["listen"].startswith("127.0.0.1:")
 
 
-async def test_an_unknown_component_is_refused_with_the_list(place: Place, tmp_path: Path) -> None:
-    process = surehook("run", "rooter", env=environment(place), cwd=tmp_path)
+async def test_an_unknown_component_is_refused_with_the_list(
+    access: DatabaseAccess, tmp_path: Path
+) -> None:
+    process = surehook("run", "rooter", env=environment(access), cwd=tmp_path)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "no component rooter" in err and "router" in err
@@ -105,8 +107,8 @@ async def test_an_unknown_component_is_refused_with_the_list(place: Place, tmp_p
 async def test_a_database_without_the_schema_is_refused_with_the_command(
     empty_url: str, postgres: servers.Server, tmp_path: Path
 ) -> None:
-    place = Place(empty_url, postgres.role_secret)
-    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
+    access = DatabaseAccess(empty_url, postgres.role_secret)
+    env = environment(access, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
     process = surehook("run", "router", env=env, cwd=tmp_path)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
@@ -127,9 +129,9 @@ def listening(process: subprocess.Popen[str]) -> str:
 
 
 async def test_a_process_without_the_api_serves_its_own_health_and_figures(
-    place: Place, tmp_path: Path, owner: Any
+    access: DatabaseAccess, tmp_path: Path, owner: Any
 ) -> None:
-    env = environment(place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
+    env = environment(access, SUREHOOK_DATABASE_ALLOW_UNSAFE="on")
     process = surehook("run", "router", env=env, cwd=tmp_path)
     try:
         client = Client(listening(process))
@@ -154,12 +156,12 @@ async def test_a_process_without_the_api_serves_its_own_health_and_figures(
 
 
 async def test_an_address_for_health_that_is_taken_is_refused_in_one_line(
-    place: Place, tmp_path: Path
+    access: DatabaseAccess, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         env = environment(
-            place, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_OBSERVE_LISTEN=address
+            access, SUREHOOK_DATABASE_ALLOW_UNSAFE="on", SUREHOOK_OBSERVE_LISTEN=address
         )
         process = surehook("run", "cleaner", env=env, cwd=tmp_path)
         _, err = process.communicate(timeout=PATIENCE)
@@ -169,13 +171,13 @@ async def test_an_address_for_health_that_is_taken_is_refused_in_one_line(
 
 
 async def test_health_is_not_served_where_it_is_switched_off(
-    place: Place, configure: Configure
+    access: DatabaseAccess, configure: Configure
 ) -> None:
-    async with running(configure({"observe.listen": "off"}), place, ("router",)) as process:
+    async with running(configure({"observe.listen": "off"}), access, ("router",)) as process:
         assert process.listener is None
-    async with running(configure(FLAGS), place, ("api",)) as process:
+    async with running(configure(FLAGS), access, ("api",)) as process:
         assert process.listener is None  # the API serves it
     flags = {**FLAGS, "observe.listen": "127.0.0.1:0"}
-    async with running(configure(flags), place, ("api",)) as process:
+    async with running(configure(flags), access, ("api",)) as process:
         assert process.listener is not None
         assert (await Client(process.listener.address).get("/metrics")).status == 200

@@ -19,7 +19,7 @@ from surehook.model.records import Heartbeat, Myself
 from surehook.pipeline.registry import SILENT_SECONDS
 from surehook.process.serve import COMPONENTS
 from surehook.store import store_of
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.registry import RegistryStore
 
 ENTERED = "SELECT count(*) FROM processes"
@@ -28,10 +28,10 @@ ENTERED = "SELECT count(*) FROM processes"
 class Status:
     """status("--json"): on the test's own database."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, access: DatabaseAccess) -> None:
         self.env = {
-            "SUREHOOK_DATABASE_URL": place.url,
-            "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+            "SUREHOOK_DATABASE_URL": access.url,
+            "SUREHOOK_ROLE_SECRET": access.role_secret or "",
         }
 
     async def __call__(self, *arguments: str) -> Done:
@@ -39,8 +39,8 @@ class Status:
 
 
 @pytest.fixture
-def status(place: Place) -> Status:
-    return Status(place)
+def status(access: DatabaseAccess) -> Status:
+    return Status(access)
 
 
 async def test_nothing_runs(status: Status) -> None:
@@ -51,9 +51,9 @@ async def test_nothing_runs(status: Status) -> None:
 
 
 async def test_who_runs_where_and_what_is_missing(
-    status: Status, configure: Configure, place: Place, owner: Any
+    status: Status, configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
-    async with running(configure(FLAGS), place, ("api", "router")) as process:
+    async with running(configure(FLAGS), access, ("api", "router")) as process:
         await until_row(owner, ENTERED, wanted=2)
         done = await status("--json")
         shown = await status()

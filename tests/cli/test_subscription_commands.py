@@ -17,7 +17,7 @@ from support.rows import a_subscription, an_event
 from surehook import receive
 from surehook.delivery.outcome import ErrorCode
 from surehook.delivery.signature import new_shared_secret
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 with_verifier = pytest.mark.parametrize("components", [("verifier",)], ids=["verifier"])
 SECRET = new_shared_secret().reveal()
@@ -198,11 +198,11 @@ async def test_a_test_that_could_not_be_sent_says_so_and_why(command: Command, o
 
 
 async def test_of_a_trusted_origin_it_is_said_that_it_is_verified_without_a_command(
-    configure: Configure, place: Place, tmp_path: Path
+    configure: Configure, access: DatabaseAccess, tmp_path: Path
 ) -> None:
     """No verifier runs: what is under way stays so."""
     trusted = {**SENDING, "verification.trusted": ["https://own.example"]}
-    async with commands(configure(trusted), place, home=str(tmp_path)) as command:
+    async with commands(configure(trusted), access, home=str(tmp_path)) as command:
         made = await command("subscription", "create", "order.paid", "https://own.example/hook")
         number = made.facts()["id"]
         enabled = await command("subscription", "enable", number)
@@ -217,11 +217,11 @@ async def test_of_a_trusted_origin_it_is_said_that_it_is_verified_without_a_comm
 
 
 async def test_a_new_url_of_a_trusted_origin_needs_no_command_either(
-    configure: Configure, place: Place, owner: Any, tmp_path: Path
+    configure: Configure, access: DatabaseAccess, owner: Any, tmp_path: Path
 ) -> None:
     trusted = {**SENDING, "verification.trusted": ["https://own.example"]}
     number = str(await a_subscription(owner, callback_url=URL))
-    async with commands(configure(trusted), place, home=str(tmp_path)) as command:
+    async with commands(configure(trusted), access, home=str(tmp_path)) as command:
         update = ("subscription", "update", number, "--callback-url")
         own = await command(*update, "https://own.example/hook")
         assert own.err == "The new URL is being verified; the old one is used until then.\n"

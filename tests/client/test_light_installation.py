@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from support import Configure
 from support.api import ADMIN_KEY, FLAGS
 from support.pipeline import running
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 REPOSITORY = Path(__file__).parents[2]
 APPLICATION = """
@@ -122,14 +122,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Enviro
 
 
 async def test_client_outbox_receive_and_testing_work_without_the_server_s_packages(
-    environment: Environment, configure: Configure, place: Place, owner: Any
+    environment: Environment, configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     environment.add("psycopg", "psycopg-binary")
-    async with running(configure(FLAGS), place, ("api",)) as system:
+    async with running(configure(FLAGS), access, ("api",)) as system:
         assert system.api is not None
         process = await asyncio.create_subprocess_exec(
             *(environment.python, "-W", "error", "-c", APPLICATION),
-            *(f"http://{system.api.address}", ADMIN_KEY, place.url),
+            *(f"http://{system.api.address}", ADMIN_KEY, access.url),
             cwd="/",
             stdout=asyncio.subprocess.PIPE,
         )

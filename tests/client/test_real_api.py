@@ -28,7 +28,7 @@ from surehook.client import (
     NotPermitted,
     Stale,
 )
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.testing import Receiver
 
 EVERYTHING = ("api", "verifier", "router", "orchestrator", "worker", "deadletters")
@@ -36,7 +36,7 @@ EVERYTHING = ("api", "verifier", "router", "orchestrator", "worker", "deadletter
 
 @pytest.fixture
 async def url(
-    configure: Configure, place: Place, surehook_receiver: Receiver
+    configure: Configure, access: DatabaseAccess, surehook_receiver: Receiver
 ) -> AsyncIterator[str]:
     """The whole system at work, delivering to the receiver."""
     flags = {
@@ -44,7 +44,7 @@ async def url(
         "delivery.allow_networks": ["127.0.0.0/8"],
         "delivery.ca_file": str(surehook_receiver.ca_file),
     }
-    sealed = Place(place.url, place.role_secret, ENCRYPTION_KEY)
+    sealed = DatabaseAccess(access.url, access.role_secret, ENCRYPTION_KEY)
     try:
         async with running(configure(flags), sealed, EVERYTHING, https=True) as process:
             assert process.api is not None

@@ -16,7 +16,7 @@ from support.rows import a_subscription
 from surehook import observe
 from surehook.config import Config
 from surehook.process.serve import Process
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def _on_mysql(name: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture
-async def routed(config: Config, place: Place, owner: Any) -> AsyncIterator[Routed]:
+async def routed(config: Config, access: DatabaseAccess, owner: Any) -> AsyncIterator[Routed]:
     """A router at work and a subscription to order.paid."""
     await a_subscription(owner)
     routed = Routed(owner)
     observe.listen(routed.heard)
-    process = Process(config, place)
+    process = Process(config, access)
     await process.open(["router"])
     running = asyncio.create_task(process.run())
     yield routed

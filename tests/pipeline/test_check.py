@@ -17,7 +17,7 @@ from surehook.delivery import Outcome, Request
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.process.check import INVARIANTS, check
 from surehook.store import store_of
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 
 Break = Callable[[Any], Awaitable[object]]
@@ -239,7 +239,7 @@ async def test_how_old_something_is_goes_by_the_database(
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_a_busy_healthy_database_gives_nothing(
-    owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
     """Looked at again and again while everything is at work."""
     for number in range(4):
@@ -253,7 +253,7 @@ async def test_a_busy_healthy_database_gives_nothing(
 
     config = configure({"retry.base_delay": 0.01})
     looks = 0
-    async with running(config, place, sender=FakeSender(answer)):
+    async with running(config, access, sender=FakeSender(answer)):
 
         async def publish() -> None:
             for number in range(60):

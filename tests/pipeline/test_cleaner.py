@@ -18,7 +18,7 @@ from surehook.pipeline.cleaner import POLL_MAX_SECONDS, Cleaner
 from surehook.store import store_of
 from surehook.store.cleaner import CleanerStore
 from surehook.store.hints import Channel, Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 JOB = (
     "SELECT status, lease_resets, lease_until, lease_token, error_code, finished_at IS NOT NULL "
@@ -153,8 +153,8 @@ async def test_it_rests_until_the_next_lease_expires(
 
 
 async def test_an_expired_lease_is_reset_soon_after(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
-    async with running(configure(), place, ["cleaner"]):
+    async with running(configure(), access, ["cleaner"]):
         await a_job(owner, status=JobStatus.LEASED, lease_seconds=0.2)
         await until_row(owner, "SELECT status FROM webhook_delivery_jobs", wanted="Pending")

@@ -18,7 +18,7 @@ from surehook.pipeline.deadletters import DeadLetters, Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
 from surehook.store.hints import Channel, Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 PAYLOAD = '{"b": 1,  "a":[1.0, 2e3], "a": "é\\u0000"}'
 DEAD = SagaStatus.DEAD_LETTERED
@@ -169,11 +169,11 @@ async def test_an_idle_sweep_does_not_read_old_deaths_again_and_again(
 
 
 async def test_a_hinted_death_is_written_at_once(
-    owner: Any, configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
+    owner: Any, configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The sweep would find it only after this test has ended.
     monkeypatch.setattr(DeadLetters.__init__, "__defaults__", (600.0,))
-    async with running(configure(), place, ["deadletters"]) as process:
+    async with running(configure(), access, ["deadletters"]) as process:
         await until_row(owner, "SELECT count(*) > 0 FROM dead_letter_cursor")
         saga_id = await a_saga(owner, status=DEAD)
         process.hints.tell(Channel.DEATHS, 0, [saga_id, 10**9])

@@ -24,7 +24,7 @@ from surehook.observe import crashpoints
 from surehook.pipeline.orchestrator import PERMANENT, Orchestrator
 from surehook.store import store_of
 from surehook.store.hints import Channel, Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.orchestrator import NO_CAPS, Caps, OrchestratorStore
 
 POLICY = Policy(max_attempts=5, base_delay_seconds=30, max_delay_seconds=3600)
@@ -339,7 +339,7 @@ async def test_the_walk_finds_results_without_any_hint_and_beyond_one_page(
 async def test_results_that_come_before_in_progress_are_not_lost(
     owner: Any,
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     open_store: OpenStore,
     database_url: str,
     hints: str,
@@ -363,10 +363,10 @@ async def test_results_that_come_before_in_progress_are_not_lost(
     async with AsyncExitStack() as stack:
         watcher = await stack.enter_async_context(servers.connected(database_url))
         if hints == "in process":
-            await stack.enter_async_context(running(config, place, ["orchestrator", "worker"]))
+            await stack.enter_async_context(running(config, access, ["orchestrator", "worker"]))
         else:
             for name in ("worker", "orchestrator"):
-                process = await stack.enter_async_context(running(config, place, [name]))
+                process = await stack.enter_async_context(running(config, access, [name]))
                 if hints == "none":
                     process.hints.send_outward(None)
         await until_row(owner, UNFINISHED, wanted=0)
@@ -379,7 +379,12 @@ async def test_results_that_come_before_in_progress_are_not_lost(
 
 @pytest.mark.parametrize(("buckets", "size"), [(1, 300), (4, 300)])
 async def test_four_orchestrators_never_exceed_a_cap_of_ten(
-    owner: Any, configure: Configure, place: Place, database_url: str, buckets: int, size: int
+    owner: Any,
+    configure: Configure,
+    access: DatabaseAccess,
+    database_url: str,
+    buckets: int,
+    size: int,
 ) -> None:
     subscriptions = [await a_subscription(owner, concurrency_cap=10) for _ in range(2)]
     for subscription in subscriptions:
@@ -403,8 +408,8 @@ async def test_four_orchestrators_never_exceed_a_cap_of_ten(
     sender = FakeSender(slow)
     async with AsyncExitStack() as stack:
         for _ in range(4):
-            await stack.enter_async_context(running(configure(), place, ["orchestrator"]))
-        await stack.enter_async_context(running(configure(), place, ["worker"], sender))
+            await stack.enter_async_context(running(configure(), access, ["orchestrator"]))
+        await stack.enter_async_context(running(configure(), access, ["worker"], sender))
         watching = [asyncio.ensure_future(watch()) for _ in range(2)]
         await until_row(owner, UNFINISHED, wanted=0)
         done.set()

@@ -19,7 +19,7 @@ from surehook.pipeline.registry import Registry
 from surehook.pipeline.service import Component, Service
 from surehook.store import store_of
 from surehook.store.hints import Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore
 
@@ -45,9 +45,9 @@ def registered(opening: Callable[[], Awaitable[RegistryStore]]) -> Registry:
 
 
 async def test_every_component_of_a_process_is_there_until_the_process_ends(
-    configure: Configure, place: Place, observer: ObserverStore, owner: Any
+    configure: Configure, access: DatabaseAccess, observer: ObserverStore, owner: Any
 ) -> None:
-    async with running(configure(), place, ("router", "cleaner")) as process:
+    async with running(configure(), access, ("router", "cleaner")) as process:
         known = await until(observer.processes)
         assert [one.component for one in known] == ["cleaner", "router"]
         assert process.listener is not None

@@ -29,7 +29,7 @@ from surehook.model.records import RoutedSaga
 from surehook.pipeline.router import Router
 from surehook.store import open_database, store_of
 from surehook.store.hints import Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.postgres.migrate import migrate
 from surehook.store.postgres.router import (
     Cursor,
@@ -306,7 +306,7 @@ async def _watch(watcher: Any, pages: Counter[int], buckets: int, seconds: float
 
 async def _writers_and_routers(
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     database_url: str,
     *,
     seconds: float,
@@ -320,7 +320,7 @@ async def _writers_and_routers(
     async with AsyncExitStack() as stack:
         for _ in range(routers):
             config = configure({"orchestrator.batch": PAGE})
-            process = await stack.enter_async_context(running(config, place, ["router"]))
+            process = await stack.enter_async_context(running(config, access, ["router"]))
             component: Any = process.group.services[0].component
             component._store = Counting(store_of(store, process.databases["router"]), progress)
         await _pages_read(progress.pages, dict.fromkeys(range(buckets), 3))
@@ -359,14 +359,14 @@ async def _writers_and_routers(
 async def test_six_writers_one_holding_its_transaction_open(
     owner: Any,
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     database_url: str,
     buckets: int,
     routers: int,
 ) -> None:
     await a_subscription(owner)
     written, _ = await _writers_and_routers(
-        configure, place, database_url, seconds=1.5, routers=routers, buckets=buckets
+        configure, access, database_url, seconds=1.5, routers=routers, buckets=buckets
     )
     assert written > 1000
     assert await each_is_routed_once(owner)
@@ -375,13 +375,13 @@ async def test_six_writers_one_holding_its_transaction_open(
 @pytest.mark.only_on("postgres", reason="the wrong router is written with its snapshots")
 @pytest.mark.parametrize("buckets", [1])
 async def test_a_router_that_waits_for_an_open_transaction_would_be_found_out(
-    owner: Any, configure: Configure, place: Place, database_url: str, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, database_url: str, buckets: int
 ) -> None:
     await a_subscription(owner)
     with pytest.raises(AssertionError, match="events still wait after"):
         await _writers_and_routers(
             configure,
-            place,
+            access,
             database_url,
             seconds=1.5,
             routers=1,
@@ -392,11 +392,11 @@ async def test_a_router_that_waits_for_an_open_transaction_would_be_found_out(
 
 @pytest.mark.long
 async def test_ten_seconds_of_an_open_transaction_while_ten_thousand_events_commit(
-    owner: Any, configure: Configure, place: Place, database_url: str
+    owner: Any, configure: Configure, access: DatabaseAccess, database_url: str
 ) -> None:
     await a_subscription(owner)
     written, delay = await _writers_and_routers(
-        configure, place, database_url, seconds=10, routers=4, buckets=1
+        configure, access, database_url, seconds=10, routers=4, buckets=1
     )
     print(f"\n{written} events, worst delay {delay:.3f} s")
     assert written >= 10_000
@@ -476,12 +476,12 @@ async def test_a_dump_restored_into_another_server_gives_the_same_sagas(
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(servers.connected(url))
         await migrate(there, role_secret=servers.ROLE_SECRET)
-        place = Place(url, servers.ROLE_SECRET, servers.ENCRYPTION_KEY)
+        access = DatabaseAccess(url, servers.ROLE_SECRET, servers.ENCRYPTION_KEY)
         config = load(
             Path(os.devnull),
             {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLE_SECRET": servers.ROLE_SECRET},
         )
-        database = await open_database(config, place, "router")
+        database = await open_database(config, access, "router")
         stack.push_async_callback(database.close)
         restored = Router(store_of(RouterStore, database), Hints(), [0], batch=50)
         await route_all(restored)
@@ -615,10 +615,10 @@ def test_the_cursor_misses_nothing_in_any_interleaving_of_three_transactions() -
 
 
 async def test_a_disabled_subscription_gets_nothing_two_seconds_later(
-    owner: Any, configure: Configure, place: Place, clock: Clock
+    owner: Any, configure: Configure, access: DatabaseAccess, clock: Clock
 ) -> None:
     subscription = await a_subscription(owner)
-    async with running(configure(), place, ["router"]):
+    async with running(configure(), access, ["router"]):
         event = await an_event(owner)
         await until(lambda: pairs(owner))
         await owner.execute("UPDATE subscriptions SET active = false")
@@ -633,10 +633,10 @@ async def test_a_disabled_subscription_gets_nothing_two_seconds_later(
 
 
 async def test_an_event_inserted_by_an_application_is_routed_without_a_hint(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     await a_subscription(owner)
-    async with running(configure(), place, ["router"]):
+    async with running(configure(), access, ["router"]):
         await an_event(owner)
         await until(lambda: pairs(owner))
 

@@ -11,7 +11,7 @@ from support.pipeline import FakeSender, broken_invariants, facts, running
 from support.rows import a_subscription, an_event
 from support.servers import connected
 from support.waiting import until, until_row
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 COMPLETED = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'"
 # What migrations do; each one makes what the server has prepared for the table void.
@@ -23,14 +23,14 @@ CHANGES += ["/* native */ CREATE INDEX later ON webhook_delivery_jobs (later)"]
 
 
 async def test_components_go_on_while_a_migration_changes_the_tables_they_work_on(
-    owner: Any, place: Place, configure: Configure, open_store: OpenStore
+    owner: Any, access: DatabaseAccess, configure: Configure, open_store: OpenStore
 ) -> None:
     await a_subscription(owner)
     published, enough = 0, False
 
     async def publish() -> None:
         nonlocal published
-        async with connected(place.url) as application:
+        async with connected(access.url) as application:
             while not enough:
                 await an_event(application)
                 published += 1
@@ -41,7 +41,7 @@ async def test_components_go_on_while_a_migration_changes_the_tables_they_work_o
 
     sender = FakeSender()
     with facts() as reported:
-        async with running(configure(), place, sender=sender):
+        async with running(configure(), access, sender=sender):
             publishing = asyncio.create_task(publish())
             for change in CHANGES:
                 await more()

@@ -28,7 +28,7 @@ from surehook.pipeline.service import (
     Service,
 )
 from surehook.store.hints import Channel, Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 class Scripted(Component):
@@ -191,12 +191,14 @@ async def test_if_one_component_breaks_the_others_are_ended_too() -> None:
 
 
 @pytest.mark.only_on("postgres", reason="nobody listens through MySQL")
-async def test_a_terminated_listener_comes_back(owner: Any, configure: Any, place: Place) -> None:
+async def test_a_terminated_listener_comes_back(
+    owner: Any, configure: Any, access: DatabaseAccess
+) -> None:
     sessions = (
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
         "AND query ILIKE 'LISTEN%' AND application_name LIKE 'surehook%'"
     )
-    async with running(configure(), place, ["deadletters"]) as process:
+    async with running(configure(), access, ["deadletters"]) as process:
         first = await until(lambda: owner.fetchval(sessions))
         await owner.fetchval("SELECT pg_terminate_backend($1)", first)
 
@@ -234,7 +236,7 @@ async def _outlives_a_restart(first: servers.Runnable, second: servers.Runnable)
     async with servers.connected(url) as owner:
         await a_subscription(owner)
         await an_event(owner)
-    place = Place(url, servers.ROLE_SECRET, servers.ENCRYPTION_KEY)
+    access = DatabaseAccess(url, servers.ROLE_SECRET, servers.ENCRYPTION_KEY)
     config = load(
         Path(os.devnull),
         {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLE_SECRET": servers.ROLE_SECRET},
@@ -245,7 +247,7 @@ async def _outlives_a_restart(first: servers.Runnable, second: servers.Runnable)
         def components(name: str) -> set[object]:
             return {fields["component"] for fact, fields in reported if fact == name}
 
-        async with running(config, place, ALL, FakeSender()):
+        async with running(config, access, ALL, FakeSender()):
             async with servers.connected(url) as owner:
                 await until_row(owner, completed, wanted=1)
             await asyncio.to_thread(first.stop)

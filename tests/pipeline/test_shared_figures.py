@@ -24,7 +24,7 @@ from surehook.pipeline.shared_figures import (
 )
 from surehook.store import store_of
 from surehook.store.database import Session
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore
 
@@ -55,7 +55,7 @@ async def figures(open_store: OpenStore) -> Callable[[], SharedFigures]:
 
 async def test_however_many_processes_are_asked_the_database_counts_once_per_interval(
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     owner: Any,
     clock: Clock,
     asked: Counter[str],
@@ -67,7 +67,7 @@ async def test_however_many_processes_are_asked_the_database_counts_once_per_int
     await clock.stop()
     async with AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(serving(configure(FLAGS), place)) for _ in range(3)
+            await stack.enter_async_context(serving(configure(FLAGS), access)) for _ in range(3)
         ]
 
         async def shown() -> bool:
@@ -117,9 +117,9 @@ async def test_figures_are_shown_while_a_newer_count_takes_its_time_but_not_for_
 
 
 async def test_nobody_counts_while_nobody_looks(
-    configure: Configure, place: Place, asked: Counter[str]
+    configure: Configure, access: DatabaseAccess, asked: Counter[str]
 ) -> None:
-    async with serving(configure(FLAGS), place) as client:
+    async with serving(configure(FLAGS), access) as client:
         for _ in range(3):
             assert (await client.get("/readyz")).status == 200
     assert asked["backlog"] == 0

@@ -14,7 +14,7 @@ from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event,
 from support.servers import Server
 from support.waiting import until_row
 from surehook.model.states import JobStatus, SagaStatus
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.migrations import migrations
 
 # The migrations up to this one have always come together: no program has worked without them.
@@ -59,19 +59,19 @@ async def rows_of(owner: Any, version: int) -> set[str]:
 
 
 async def test_rows_of_every_older_schema_survive_all_later_migrations_and_are_delivered(
-    server: Server, owner: Any, place: Place, configure: Configure, open_store: OpenStore
+    server: Server, owner: Any, access: DatabaseAccess, configure: Configure, open_store: OpenStore
 ) -> None:
     """One database goes through every migration, and each finds the rows of all before it."""
     to_send: set[str] = set()
     known = [one for one in migrations(server.engine) if one.version >= FIRST[server.engine]]
     for migration in known:
-        await migrate(place.url, until=migration.version)
+        await migrate(access.url, until=migration.version)
         to_send |= await rows_of(owner, migration.version)
-    await migrate(place.url, role_secret=server.role_secret)
+    await migrate(access.url, role_secret=server.role_secret)
     assert (await statuses(owner))[SagaStatus.PENDING] == len(known)
 
     sender = FakeSender()
-    async with running(configure(), place, sender=sender):
+    async with running(configure(), access, sender=sender):
         await until_row(owner, "SELECT count(*) FROM webhook_delivery_sagas", wanted=8 * len(known))
         await until_row(owner, UNFINISHED, wanted=0)
         await until_row(owner, LETTERS, wanted=2 * len(known))

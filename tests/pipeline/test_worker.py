@@ -36,7 +36,7 @@ from surehook.pipeline.worker import Worker
 from surehook.process.serve import Process
 from surehook.store import store_of
 from surehook.store.hints import Channel, Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.worker import WorkerStore
 
 Make = Callable[..., Awaitable[Worker]]
@@ -240,7 +240,7 @@ async def test_a_payload_larger_than_all_the_memory_is_sent_alone(owner: Any, wo
 
 
 async def test_memory_that_becomes_free_is_used_at_once(
-    owner: Any, configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
+    owner: Any, configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One slow delivery with others beside it, of which memory holds one at a time."""
     payload = f'"{"x" * 700_000}"'
@@ -261,7 +261,7 @@ async def test_memory_that_becomes_free_is_used_at_once(
 
     sender = FakeSender(answer)
     config = configure({"worker.memory": 1024 * 1024})
-    async with running(config, place, ["worker"], sender):
+    async with running(config, access, ["worker"], sender):
         await until(lambda: len(ended) == 12)
         gate.opened.set()
     assert sender.most_at_once == 2
@@ -382,7 +382,7 @@ async def test_slow_suspects_leave_the_others_half_of_the_time(
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_batches_on_few_slots_with_hanging_endpoints_expire_no_lease_unsent(
-    owner: Any, configure: Configure, place: Place, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, buckets: int
 ) -> None:
     config = configure(
         {
@@ -399,7 +399,7 @@ async def test_batches_on_few_slots_with_hanging_endpoints_expire_no_lease_unsen
         hanging = await a_subscription(owner, callback_url=f"{receiver.url}/hangs")
         for bucket in range(buckets):
             await jobs_for(owner, 32 // buckets, subscription_id=hanging, bucket=bucket)
-        async with running(config, place, ["worker", "cleaner"], https=True):
+        async with running(config, access, ["worker", "cleaner"], https=True):
             await until_row(
                 owner,
                 "SELECT count(*) FROM webhook_delivery_jobs WHERE status = 'Failed'",
@@ -411,7 +411,7 @@ async def test_batches_on_few_slots_with_hanging_endpoints_expire_no_lease_unsen
 
 
 async def test_a_job_that_kills_its_worker_each_time_fails_alone_after_its_sixth_lease(
-    owner: Any, place: Place, configure: Configure, clock: Clock
+    owner: Any, access: DatabaseAccess, configure: Configure, clock: Clock
 ) -> None:
     async with Receiver() as receiver:
         subscription = await a_subscription(owner, callback_url=f"{receiver.url}/")
@@ -420,10 +420,10 @@ async def test_a_job_that_kills_its_worker_each_time_fails_alone_after_its_sixth
             owner, 1, subscription_id=subscription, payload='{"is": "poison"}'
         )
         after = await jobs_for(owner, 8, subscription_id=subscription)
-        env = environment(place)
+        env = environment(access)
         deaths = 0
         with children() as start:
-            async with running(configure(), place, ["cleaner"]):
+            async with running(configure(), access, ["cleaner"]):
                 for _ in range(8):
                     child = start(["poisoned", "worker"], env)
 
@@ -603,7 +603,7 @@ async def test_results_are_hinted_with_their_sagas(owner: Any, worker: Make) -> 
 
 
 async def test_a_result_outlives_the_database_being_away(
-    owner: Any, server: Server, configure: Configure, place: Place
+    owner: Any, server: Server, configure: Configure, access: DatabaseAccess
 ) -> None:
     """And the outage is told, once by the loop and once for all results that wait."""
     await jobs_for(owner, 3)
@@ -613,7 +613,7 @@ async def test_a_result_outlives_the_database_being_away(
     name = await owner.fetchval("SELECT current_database()")
     async with AsyncExitStack() as stack:
         reported = stack.enter_context(facts())
-        await stack.enter_async_context(running(configure(), place, ["worker"], sender))
+        await stack.enter_async_context(running(configure(), access, ["worker"], sender))
         for gate in gates:
             stack.callback(gate.opened.set)
         await until(lambda: sender.under_way == 3)
@@ -633,12 +633,12 @@ async def test_a_result_outlives_the_database_being_away(
 
 
 async def test_draining_finishes_what_is_under_way_and_leases_no_more(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     await jobs_for(owner, 10)
     gate = Gate()
     sender = FakeSender(gate)
-    async with running(configure({"worker.concurrency": 4}), place, ["worker"], sender) as process:
+    async with running(configure({"worker.concurrency": 4}), access, ["worker"], sender) as process:
         await until(lambda: sender.under_way == 4)
         process.stop()
         asyncio.get_running_loop().call_later(0.1, gate.opened.set)
@@ -711,10 +711,10 @@ async def test_a_job_of_an_inactive_subscription_fails_unsent(
 
 @pytest.mark.parametrize("key", [None, "ab" * 32], ids=["no key", "another key"])
 async def test_a_worker_without_the_key_of_the_newest_secret_does_not_start(
-    owner: Any, configure: Configure, place: Place, key: str | None
+    owner: Any, configure: Configure, access: DatabaseAccess, key: str | None
 ) -> None:
     await a_subscription(owner)
-    process = Process(configure(), replace(place, encryption_key=key))
+    process = Process(configure(), replace(access, encryption_key=key))
     try:
         with pytest.raises(ConfigError, match="stored secret is sealed with key"):
             await process.open(["worker"])
@@ -784,7 +784,7 @@ PAYLOADS = [
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 async def test_the_payload_arrives_byte_for_byte(
-    owner: Any, configure: Configure, place: Place, payload: str
+    owner: Any, configure: Configure, access: DatabaseAccess, payload: str
 ) -> None:
     config = configure(
         {
@@ -795,7 +795,7 @@ async def test_the_payload_arrives_byte_for_byte(
     async with Receiver() as receiver:
         subscription = await a_subscription(owner, callback_url=f"{receiver.url}/")
         await jobs_for(owner, 1, subscription_id=subscription, payload=payload)
-        async with running(config, place, ["worker"], https=True):
+        async with running(config, access, ["worker"], https=True):
             await receiver.received(1)
         assert receiver.requests[0].body == payload.encode()
 

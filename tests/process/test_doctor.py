@@ -25,7 +25,7 @@ from surehook.errors import AnswerIsNo, DatabaseUnreachable
 from surehook.model.roles import ROLES
 from surehook.process.doctor import examine, refuse_if_unsafe
 from surehook.store.findings import Finding, Level
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.postgres import doctor
 from surehook.store.postgres.database import connect
 
@@ -45,9 +45,9 @@ def about(findings: list[Finding], subject: str) -> Finding:
 
 
 async def test_a_healthy_database_has_only_good_findings(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
-    findings = await examine(configure(UNSAFE), place)
+    findings = await examine(configure(UNSAFE), access)
     assert wrong(findings) == []
     assert [one.subject for one in findings] == [
         *("version", "engine", "durability", "clock", "schema", "parts", "locks"),
@@ -58,10 +58,10 @@ async def test_a_healthy_database_has_only_good_findings(
 
 
 async def test_a_key_that_does_not_fit_what_is_stored_is_found(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     async def finding(key: str | None) -> Finding:
-        findings = await examine(configure(UNSAFE), replace(place, encryption_key=key))
+        findings = await examine(configure(UNSAFE), replace(access, encryption_key=key))
         return about(findings, "encryption key")
 
     assert (await finding(None)).level is Level.NOTE
@@ -71,7 +71,7 @@ async def test_a_key_that_does_not_fit_what_is_stored_is_found(
     assert missing.level is other.level is Level.WRONG
     assert "SUREHOOK_ENCRYPTION_KEY is not set, and a stored secret is" in missing.says
     assert "Add the old key behind the new one" in other.advice
-    assert (await finding(place.encryption_key)).level is Level.GOOD
+    assert (await finding(access.encryption_key)).level is Level.GOOD
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ async def test_a_wrong_password_is_one_line_and_exit_3(postgres: Server) -> None
     url = postgres.url.partition("&passfile")[0].replace("surehook@", "surehook:sesame@")
     config = load(NOTHING, {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLES": "off"})
     with pytest.raises(DatabaseUnreachable) as refused:
-        await examine(config, Place(url, None))
+        await examine(config, DatabaseAccess(url, None))
     assert refused.value.exit_code == 3
     assert refused.value.message.startswith("The database does not let us in (password")
     assert "Check the user and the password in the URL." in refused.value.advice
@@ -151,7 +151,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up_in_time() -> N
         environment = {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLES": "off"}
         config = load(NOTHING, environment, {"database.connect_timeout": 0.2})
         with pytest.raises(DatabaseUnreachable, match="no answer in time"):
-            await asyncio.wait_for(examine(config, Place(url, None)), PATIENCE)
+            await asyncio.wait_for(examine(config, DatabaseAccess(url, None)), PATIENCE)
         silence.set()
 
 
@@ -159,7 +159,7 @@ async def test_a_database_that_does_not_exist_is_named(postgres: Server) -> None
     url = postgres.url_of("missing")
     config = load(NOTHING, {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLES": "off"})
     with pytest.raises(DatabaseUnreachable, match='database "missing" does not exist'):
-        await examine(config, Place(url, None))
+        await examine(config, DatabaseAccess(url, None))
 
 
 # ── Not fit ───────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +168,7 @@ async def test_a_database_that_does_not_exist_is_named(postgres: Server) -> None
 async def test_postgresql_14_is_refused_without_asking_it_anything() -> None:
     async with old_server() as (url, asked):
         config = load(NOTHING, {"SUREHOOK_DATABASE_URL": url, "SUREHOOK_ROLES": "off"})
-        findings = await examine(config, Place(url, None))
+        findings = await examine(config, DatabaseAccess(url, None))
     assert [(one.subject, one.level) for one in findings] == [("version", Level.WRONG)]
     assert findings[0].says == "PostgreSQL 14 is too old; surehook needs 15 or newer."
     assert "use the embedded one" in findings[0].advice
@@ -176,25 +176,25 @@ async def test_postgresql_14_is_refused_without_asking_it_anything() -> None:
 
 
 async def test_fsync_off_is_refused_unless_permitted(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
-    finding = about(await examine(configure(), place), "durability")
+    finding = about(await examine(configure(), access), "durability")
     assert finding.level is Level.WRONG
     assert finding.says == "The server may lose acknowledged events: fsync off."
     assert "database.allow_unsafe" in finding.advice
     with pytest.raises(AnswerIsNo, match="may lose acknowledged events"):
         await refuse_if_unsafe(configure(), "postgresql:", owner)
-    permitted = about(await examine(configure(UNSAFE), place), "durability")
+    permitted = about(await examine(configure(UNSAFE), access), "durability")
     assert permitted.level is Level.NOTE
     await refuse_if_unsafe(configure(UNSAFE), "postgresql:", owner)
 
 
 async def test_a_role_that_commits_without_waiting_is_found(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     name = await owner.fetchval("SELECT current_database()")
     await owner.execute(f"ALTER ROLE job_worker IN DATABASE {name} SET synchronous_commit = off")
-    findings = await examine(configure(), place)
+    findings = await examine(configure(), access)
     finding = about(findings, "role job_worker")
     assert finding.level is Level.WRONG and "synchronous_commit off" in finding.says
 
@@ -218,24 +218,26 @@ async def test_a_role_that_commits_without_waiting_is_found(
     ],
 )
 async def test_a_missing_or_extra_grant_is_found_and_migrate_repairs_it(
-    configure: Configure, place: Place, owner: Any, change: str, says: str
+    configure: Configure, access: DatabaseAccess, owner: Any, change: str, says: str
 ) -> None:
     from surehook.store.postgres.migrate import migrate
 
     await owner.execute(change)
-    findings = wrong(await examine(configure(UNSAFE), place))
+    findings = wrong(await examine(configure(UNSAFE), access))
     assert says in [finding.says for finding in findings]
     assert {finding.advice for finding in findings} == {"Run `surehook migrate`."}
     done: list[str] = []
-    await migrate(owner, role_secret=place.role_secret, report=done.append)
+    await migrate(owner, role_secret=access.role_secret, report=done.append)
     assert done == ["applied grants"]
-    assert wrong(await examine(configure(UNSAFE), place)) == []
+    assert wrong(await examine(configure(UNSAFE), access)) == []
 
 
 async def test_another_role_secret_is_found_for_every_role(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
-    findings = await examine(configure(UNSAFE), Place(place.url, "some other role secret"))
+    findings = await examine(
+        configure(UNSAFE), DatabaseAccess(access.url, "some other role secret")
+    )
     refused = wrong(findings)
     assert {one.subject for one in refused} == {f"role {role.name}" for role in ROLES}
     assert all("SUREHOOK_ROLE_SECRET" in one.advice for one in refused)
@@ -243,7 +245,7 @@ async def test_another_role_secret_is_found_for_every_role(
 
 
 async def test_a_session_setting_that_the_database_changed_is_found(
-    configure: Configure, place: Place, owner: Any, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, access: DatabaseAccess, owner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pooler that drops start-up parameters: here the test drops one of them."""
     real = asyncpg.create_pool
@@ -253,15 +255,15 @@ async def test_a_session_setting_that_the_database_changed_is_found(
         return real(*args, server_settings={**kept, "jit": "on"}, **kwargs)
 
     monkeypatch.setattr(asyncpg, "create_pool", dropping)
-    findings = wrong(await examine(configure(UNSAFE), place))
+    findings = wrong(await examine(configure(UNSAFE), access))
     assert {finding.says for finding in findings} == {
         "The database changed these session settings: jit."
     }
     assert len(findings) == len(ROLES)
 
 
-async def test_roles_off_says_what_is_lost(configure: Configure, place: Place) -> None:
-    findings = await examine(configure({**UNSAFE, "database.roles": False}), place)
+async def test_roles_off_says_what_is_lost(configure: Configure, access: DatabaseAccess) -> None:
+    findings = await examine(configure({**UNSAFE, "database.roles": False}), access)
     assert wrong(findings) == []
     assert about(findings, "roles").level is Level.NOTE
     assert "no longer stops a component that oversteps" in about(findings, "roles").advice
@@ -269,7 +271,7 @@ async def test_roles_off_says_what_is_lost(configure: Configure, place: Place) -
 
 
 async def test_an_engine_that_does_not_skip_locked_rows_is_found(
-    configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an engine would that takes the words for a plain FOR UPDATE: it waits."""
     monkeypatch.setattr(doctor, "SKIP_SECONDS_MAX", 0.2)
@@ -278,7 +280,7 @@ async def test_an_engine_that_does_not_skip_locked_rows_is_found(
         return _Deaf(await connect(*args))
 
     monkeypatch.setattr("surehook.store.postgres.doctor.connect", deaf)
-    finding = about(await examine(configure(UNSAFE), place), "locks")
+    finding = about(await examine(configure(UNSAFE), access), "locks")
     assert finding.level is Level.WRONG and "SKIP LOCKED does not skip here" in finding.says
 
 
@@ -296,17 +298,17 @@ class _Deaf:
 
 
 async def test_a_clock_that_is_off_is_a_note(
-    configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "CLOCK_SECONDS_MAX", -1.0)
-    finding = about(await examine(configure(UNSAFE), place), "clock")
+    finding = about(await examine(configure(UNSAFE), access), "clock")
     assert finding.level is Level.NOTE and "Only the database's counts" in finding.advice
 
 
-async def test_doctor_leaves_nothing_behind(configure: Configure, place: Place) -> None:
-    async with connected(place.url) as owner:
+async def test_doctor_leaves_nothing_behind(configure: Configure, access: DatabaseAccess) -> None:
+    async with connected(access.url) as owner:
         before = await owner.fetch("SELECT * FROM schema_settings")
-        await examine(configure(UNSAFE), place)
+        await examine(configure(UNSAFE), access)
         assert await owner.fetch("SELECT * FROM schema_settings") == before
         locks = "SELECT count(*) FROM pg_locks WHERE mode = 'RowShareLock'"
         assert await owner.fetchval(locks) == 0

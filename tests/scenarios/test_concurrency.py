@@ -15,7 +15,7 @@ from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_subscription, many_events
 from support.waiting import until_row
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 pytestmark = pytest.mark.timeout(3600)
 SUBSCRIPTIONS = 10
@@ -32,24 +32,24 @@ class Size:
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_processes_side_by_side_lose_and_double_nothing(
-    owner: Any, place: Place, open_store: OpenStore, database_url: str, buckets: int
+    owner: Any, access: DatabaseAccess, open_store: OpenStore, database_url: str, buckets: int
 ) -> None:
     size = Size(2, 2, 3, 1, deliveries=2000)
-    await _deliver(owner, place, open_store, database_url, buckets, size)
+    await _deliver(owner, access, open_store, database_url, buckets, size)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_four_routers_four_orchestrators_eight_workers_two_cleaners(
-    owner: Any, place: Place, open_store: OpenStore, database_url: str, buckets: int
+    owner: Any, access: DatabaseAccess, open_store: OpenStore, database_url: str, buckets: int
 ) -> None:
     size = Size(4, 4, 8, 2, deliveries=20_000)
-    await _deliver(owner, place, open_store, database_url, buckets, size)
+    await _deliver(owner, access, open_store, database_url, buckets, size)
 
 
 async def _deliver(
     owner: Any,
-    place: Place,
+    access: DatabaseAccess,
     open_store: OpenStore,
     database_url: str,
     buckets: int,
@@ -64,7 +64,7 @@ async def _deliver(
         for number in range(SUBSCRIPTIONS):
             receiver.script(f"/{number}", *answers)
             await a_subscription(owner, callback_url=f"{receiver.url}/{number}")
-        env = environment(place, retry_base_delay="50ms", log_level="warning")
+        env = environment(access, retry_base_delay="50ms", log_level="warning")
         kinds = {
             "router": size.routers,
             "orchestrator": size.orchestrators,
@@ -122,6 +122,6 @@ async def _write(url: str, count: int, buckets: int, number: int) -> None:
         written = 0
         while written < count:
             size = min(1 + written % 23, count - written)
-            turn = [(number + place) % buckets for place in range(buckets)]
+            turn = [(number + access) % buckets for access in range(buckets)]
             await many_events(writer, size, buckets=turn)
             written += size

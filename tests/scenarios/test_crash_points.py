@@ -16,7 +16,7 @@ from support.rows import a_saga, a_subscription, an_event
 from support.waiting import LEASE_SECONDS, until, until_row
 from surehook.model.states import SagaStatus
 from surehook.observe.crashpoints import POINTS
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 EVENTS = 30
 ATTEMPTS = 2
@@ -30,9 +30,9 @@ ALL_DEATHS = "SELECT count(*) FROM dead_letters"
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_kill_at_this_point_loses_and_doubles_nothing(
-    point: str, owner: Any, place: Place, clock: Clock, open_store: OpenStore
+    point: str, owner: Any, access: DatabaseAccess, clock: Clock, open_store: OpenStore
 ) -> None:
-    await _killed_and_started_again(point, owner, place, clock, open_store)
+    await _killed_and_started_again(point, owner, access, clock, open_store)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ async def test_a_kill_at_this_point_loses_and_doubles_nothing(
 )
 @pytest.mark.parametrize("buckets", [4])
 async def test_a_kill_loses_and_doubles_nothing_in_any_bucket(
-    point: str, owner: Any, place: Place, clock: Clock, open_store: OpenStore
+    point: str, owner: Any, access: DatabaseAccess, clock: Clock, open_store: OpenStore
 ) -> None:
-    await _killed_and_started_again(point, owner, place, clock, open_store)
+    await _killed_and_started_again(point, owner, access, clock, open_store)
 
 
 async def _killed_and_started_again(
-    point: str, owner: Any, place: Place, clock: Clock, open_store: OpenStore
+    point: str, owner: Any, access: DatabaseAccess, clock: Clock, open_store: OpenStore
 ) -> None:
     async with Receiver() as receiver:
         receiver.script("/fails", Answer(status=503))
@@ -54,7 +54,7 @@ async def _killed_and_started_again(
         bad = await a_subscription(owner, callback_url=f"{receiver.url}/fails")
         await _a_job_whose_worker_vanished(owner, good)
         settings = {"retry_base_delay": "30ms", "retry_max_attempts": ATTEMPTS}
-        unarmed = environment(place, **settings)
+        unarmed = environment(access, **settings)
         armed = {**unarmed, "SUREHOOK_TEST_CRASHPOINT": f"{point}=kill"}
         with children() as start:
             child = start(["whole", str(EVENTS)], armed)

@@ -21,7 +21,7 @@ from support.waiting import until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
 from surehook.model.records import Lane
 from surehook.pipeline.slots import most_at_once
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 SLOTS = 32
 SLOW_REQUESTS = 32
@@ -132,7 +132,7 @@ CASES = [
 async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
     owner: Any,
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     hanging: int,
     tenants: int,
     cap: int | None,
@@ -141,7 +141,7 @@ async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
     await subscribe(owner, hanging, tenants, cap)
     per_tenant = hanging // tenants  # subscriptions, each of which gets each of its events
     sender = Hogs()
-    async with running(configure(FLAGS), place, sender=sender), sender.released():
+    async with running(configure(FLAGS), access, sender=sender), sender.released():
         await delivered(owner, "known", 20)
         if proven:
             await prove(owner, hanging, tenants)
@@ -161,13 +161,13 @@ async def test_another_tenant_is_served_while_everything_of_the_others_hangs(
 
 
 async def test_tenants_that_begin_to_hang_one_after_the_other_leave_room_for_the_next(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     """None of them has hung before; there are more endpoints than EXPRESS has places in all."""
     hanging, tenants = 60, 20
     await subscribe(owner, hanging, tenants, None)
     sender = Hogs()
-    async with running(configure(FLAGS), place, sender=sender), sender.released():
+    async with running(configure(FLAGS), access, sender=sender), sender.released():
         await delivered(owner, "known", 20)
         await prove(owner, hanging, tenants)
         sender.hang.set()
@@ -182,7 +182,7 @@ async def test_tenants_that_begin_to_hang_one_after_the_other_leave_room_for_the
 
 
 async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_by_themselves(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     """They time out: each gets one request at a time, few in all, and full speed afterwards."""
     for number in range(9):
@@ -194,7 +194,7 @@ async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_b
         )
     flags = {**FLAGS, "delivery.request_timeout": "1200ms", "retry.base_delay": "100ms"}
     sender = TimingOut()
-    async with running(configure(flags), place, sender=sender):
+    async with running(configure(flags), access, sender=sender):
         for number in range(3):
             await events_for(owner, "slow", f"hog-{number}", 2)
         await until_row(

@@ -35,7 +35,7 @@ from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 pytestmark = pytest.mark.parametrize("buckets", [1, 4])
 
@@ -57,13 +57,13 @@ def local(**flags: object) -> dict[str, object]:
 
 
 async def test_a_duplicate_event_is_delivered_once(
-    owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
     await a_subscription(owner)
     store = store_of(IngestStore, await open_store("ingest"))
     sender = FakeSender()
     event = NewEvent("order.paid", PAYLOAD, external_id="order-1")
-    async with running(configure(), place, sender=sender):
+    async with running(configure(), access, sender=sender):
         doors = [Ingest(store, Hints(), buckets) for _ in range(3)]
         answers = await asyncio.gather(*(doors[n % 3].publish(event) for n in range(30)))
         assert len({answer.id for answer in answers}) == 1
@@ -76,7 +76,7 @@ async def test_a_duplicate_event_is_delivered_once(
 
 
 async def test_routing_an_event_twice_makes_one_saga(
-    owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
     """Also after the first one has died: a repeated routing revives nothing."""
     await a_subscription(owner, callback_url="https://receiver.example/good")
@@ -84,12 +84,15 @@ async def test_routing_an_event_twice_makes_one_saga(
     sender = FakeSender(lambda r: failed() if r.url.endswith("gone") else DELIVERED)
     for number in range(8):
         await an_event(owner, bucket=number % buckets)
-    async with running(configure(), place, sender=sender):
+    async with running(configure(), access, sender=sender):
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=8)
         await until_row(owner, UNFINISHED, wanted=0)
     before = await owner.fetch("SELECT * FROM webhook_delivery_sagas ORDER BY id")
     await owner.execute("DELETE FROM router_cursor")
-    async with running(configure(), place, sender=sender), running(configure(), place, ["router"]):
+    async with (
+        running(configure(), access, sender=sender),
+        running(configure(), access, ["router"]),
+    ):
         await until_row(owner, "SELECT count(*) FROM router_cursor", wanted=buckets)
         await until(lambda: dialects.router_has_read_everything(owner))
         marker = await an_event(owner)
@@ -104,14 +107,14 @@ async def test_routing_an_event_twice_makes_one_saga(
 
 
 async def test_a_worker_killed_before_writing_its_result_costs_a_second_send_only(
-    owner: Any, place: Place, clock: Clock, open_store: OpenStore, buckets: int
+    owner: Any, access: DatabaseAccess, clock: Clock, open_store: OpenStore, buckets: int
 ) -> None:
     async with Receiver() as receiver:
         subscription = await a_subscription(owner, callback_url=f"{receiver.url}/")
         # One that has answered before: a new one begins with two.
         known = "INSERT INTO orchestrator_subscriptions (subscription_id) VALUES ($1)"
         await owner.execute(known, subscription)
-        env = environment(place)
+        env = environment(access)
         armed = {**env, "SUREHOOK_TEST_CRASHPOINT": "worker.after_send=kill"}
         with children() as start:
             others = ",".join(name for name in ALL if name != "worker")
@@ -140,7 +143,7 @@ async def test_a_worker_killed_before_writing_its_result_costs_a_second_send_onl
 async def test_retry_until_dead_letter_then_requeue(
     owner: Any,
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     clock: Clock,
     open_store: OpenStore,
     buckets: int,
@@ -161,7 +164,7 @@ async def test_retry_until_dead_letter_then_requeue(
         receiver.script("/down", *[Answer(status=503)] * attempts, Answer())
         await a_subscription(owner, callback_url=f"{receiver.url}/down")
         await clock.stop()  # so that the machine's speed is in none of the times
-        async with running(config, place, https=True):
+        async with running(config, access, https=True):
             event = await an_event(owner, payload=PAYLOAD, bucket=buckets - 1)
             for number in range(1, attempts):
                 await until_row(owner, RESTING, number, wanted=1)
@@ -205,18 +208,18 @@ async def _spaced_by_the_formula(owner: Any, policy: Policy) -> None:
 
 
 async def test_a_requeue_of_a_disabled_subscription_waits_until_it_is_enabled(
-    owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
     """Disabled with deliveries under way: they die unsent, and are all requeued in one call."""
     subscription = await a_subscription(owner)
     sender = FakeSender()
-    async with running(configure(), place, ["router"]):
+    async with running(configure(), access, ["router"]):
         for number in range(8):
             await an_event(owner, bucket=number % buckets)
         await until_row(owner, "SELECT count(*) FROM webhook_delivery_sagas", wanted=8)
     await owner.execute("UPDATE subscriptions SET active = false")
     store = store_of(DeadLetterStore, await open_store("deadletters"))
-    async with running(configure(), place, sender=sender) as process:
+    async with running(configure(), access, sender=sender) as process:
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=8)
         assert sender.requests == []
         requeue = Requeue(store, process.hints, range(buckets))

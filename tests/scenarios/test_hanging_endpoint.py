@@ -13,7 +13,7 @@ from support.processes import children, environment
 from support.receiver import Answer, Receiver
 from support.rows import a_subscription
 from support.waiting import until_row
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 HEALTHY = 7
 PER_SECOND = 140  # for the healthy ones together; the hanging one gets three sevenths beside it
@@ -57,7 +57,7 @@ async def _offer(url: str, phase: str, hanging: bool) -> None:
 
 @pytest.mark.long
 async def test_a_hanging_endpoint_leaves_the_others_their_throughput_and_latency(
-    owner: Any, place: Place, database_url: str
+    owner: Any, access: DatabaseAccess, database_url: str
 ) -> None:
     """With and without in turn, in one run; what differs is the hanging endpoint alone."""
     phases = [f"{which}-{turn}" for turn in range(4) for which in ("without", "with")]
@@ -74,7 +74,7 @@ async def test_a_hanging_endpoint_leaves_the_others_their_throughput_and_latency
             await a_subscription(
                 owner, event_type=phase, tenant="hanging", callback_url=f"{receiver.url}/hangs"
             )
-        env = environment(place, request_timeout="5s", lease_duration="12s", retry_base_delay="1s")
+        env = environment(access, request_timeout="5s", lease_duration="12s", retry_base_delay="1s")
         with children() as start:
             process = start(["serve", "router,orchestrator,worker,cleaner,deadletters"], env)
             await process.started(5)

@@ -11,7 +11,7 @@ from support.receiver import Answer, Receiver
 from support.rows import a_subscription
 from support.waiting import LEASE_SECONDS, until_row
 from surehook.delivery.signature import new_shared_secret
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 ALWAYS = {"time", "level", "event", "correlation_id", "delivery_status"}
 OF_A_SAGA = ALWAYS | {"saga_id"}
@@ -32,7 +32,7 @@ FIELDS = {
 
 
 async def test_a_delivery_is_followed_from_event_to_completed_and_through_death_and_requeue(
-    owner: Any, place: Place, clock: Clock
+    owner: Any, access: DatabaseAccess, clock: Clock
 ) -> None:
     secret = new_shared_secret().reveal()
     async with Receiver() as receiver:
@@ -40,7 +40,7 @@ async def test_a_delivery_is_followed_from_event_to_completed_and_through_death_
         good = await a_subscription(owner, callback_url=f"{receiver.url}/good", secret=secret)
         dies = await a_subscription(owner, callback_url=f"{receiver.url}/dies", secret=secret)
         env = environment(
-            place,
+            access,
             retry_base_delay="20ms",
             retry_max_attempts=2,
         )

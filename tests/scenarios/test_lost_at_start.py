@@ -14,7 +14,7 @@ import pytest
 
 from support.commands import run_command
 from support.waiting import PATIENCE
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 TERMINATED = b"SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
 COMMANDS = ("migrate", "migrate --status", "doctor", "check", "key list")
@@ -97,8 +97,10 @@ class Cutter:
 
 
 @asynccontextmanager
-async def cutting(place: Place, moment: int) -> AsyncIterator[tuple[Cutter, dict[str, str]]]:
-    cutter = Cutter(place.url, moment)
+async def cutting(
+    access: DatabaseAccess, moment: int
+) -> AsyncIterator[tuple[Cutter, dict[str, str]]]:
+    cutter = Cutter(access.url, moment)
     server = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
     try:
         port = server.sockets[0].getsockname()[1]
@@ -106,7 +108,7 @@ async def cutting(place: Place, moment: int) -> AsyncIterator[tuple[Cutter, dict
             cutter,
             {
                 "SUREHOOK_DATABASE_URL": cutter.url(port),
-                "SUREHOOK_ROLE_SECRET": place.role_secret or "",
+                "SUREHOOK_ROLE_SECRET": access.role_secret or "",
                 "SUREHOOK_LISTEN": "127.0.0.1:0",
             },
         )
@@ -116,10 +118,12 @@ async def cutting(place: Place, moment: int) -> AsyncIterator[tuple[Cutter, dict
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-async def test_a_session_that_is_lost_is_one_line_and_exit_3(place: Place, name: str) -> None:
+async def test_a_session_that_is_lost_is_one_line_and_exit_3(
+    access: DatabaseAccess, name: str
+) -> None:
     codes = []
     for moment in (1, 2, 3, 4, 6, 9):
-        async with cutting(place, moment) as (cutter, env):
+        async with cutting(access, moment) as (cutter, env):
             done = await asyncio.to_thread(run_command, tuple(name.split()), env)
             assert done.code == (3 if cutter.cut else 0), (moment, done)
             assert not cutter.cut or len(done.err.splitlines()) == 1, done.err
@@ -129,15 +133,15 @@ async def test_a_session_that_is_lost_is_one_line_and_exit_3(place: Place, name:
 
 @pytest.mark.parametrize("moment", [2, 7, 20])
 async def test_serve_whose_session_is_lost_while_it_starts_ends_with_exit_3(
-    place: Place, moment: int, tmp_path: Path
+    access: DatabaseAccess, moment: int, tmp_path: Path
 ) -> None:
     kept = {n: v for n, v in os.environ.items() if "SUREHOOK" not in n and n != "DATABASE_URL"}
     own = {
         "SUREHOOK_LOG_LEVEL": "error",
         "SUREHOOK_CONFIG": os.devnull,
-        "SUREHOOK_ENCRYPTION_KEY": place.encryption_key or "",
+        "SUREHOOK_ENCRYPTION_KEY": access.encryption_key or "",
     }
-    async with cutting(place, moment) as (_, env):
+    async with cutting(access, moment) as (_, env):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "surehook", "serve"),
             env={**kept, **own, **env, "SUREHOOK_DATABASE_ALLOW_UNSAFE": "on"},

@@ -18,7 +18,7 @@ from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 DEPTH = 30
 PAYLOADS = {
@@ -50,7 +50,7 @@ def gone_at_first(heard: set[bytes]) -> FakeSender:
 async def test_every_payload_arrives_byte_for_byte(
     owner: Any,
     configure: Configure,
-    place: Place,
+    access: DatabaseAccess,
     open_store: OpenStore,
     buckets: int,
     keyed: bool,
@@ -64,7 +64,7 @@ async def test_every_payload_arrives_byte_for_byte(
         for name, payload in PAYLOADS.items()
     ]
     sender = gone_at_first(set())
-    async with running(configure(), place, sender=sender) as process:
+    async with running(configure(), access, sender=sender) as process:
         answers = await ingest.publish_all(events)
         assert all(isinstance(answer, StoredEvent) for answer in answers), answers
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=len(wanted))

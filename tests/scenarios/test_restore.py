@@ -19,7 +19,7 @@ from support.servers import ENCRYPTION_KEY, Server, connected, private_server
 from support.waiting import PATIENT, until_row
 from surehook.process.doctor import examine
 from surehook.store.findings import Level
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 COMPLETED = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'"
 SOME_COMPLETED = "SELECT count(*) >= 5 FROM webhook_delivery_sagas WHERE status = 'Completed'"
@@ -31,39 +31,39 @@ SETTINGS: dict[str, object] = {
 }
 
 
-def environment(place: Place) -> dict[str, str]:
+def environment(access: DatabaseAccess) -> dict[str, str]:
     return {
         **PATIENT,
-        "SUREHOOK_DATABASE_URL": place.url,
-        "SUREHOOK_ROLE_SECRET": place.role_secret or "",
-        "SUREHOOK_ENCRYPTION_KEY": place.encryption_key or "",
+        "SUREHOOK_DATABASE_URL": access.url,
+        "SUREHOOK_ROLE_SECRET": access.role_secret or "",
+        "SUREHOOK_ENCRYPTION_KEY": access.encryption_key or "",
         "SUREHOOK_CONFIG": os.devnull,
     }
 
 
-async def command(place: Place, *arguments: str) -> str:
-    done = await asyncio.to_thread(run_command, arguments, environment(place))
+async def command(access: DatabaseAccess, *arguments: str) -> str:
+    done = await asyncio.to_thread(run_command, arguments, environment(access))
     assert done.code == 0, done
     return done.out
 
 
 async def test_a_restored_system_has_the_same_keys_and_delivers_the_rest_once(
-    owner: Any, server: Server, place: Place, configure: Configure, tmp_path: Path
+    owner: Any, server: Server, access: DatabaseAccess, configure: Configure, tmp_path: Path
 ) -> None:
-    made = await command(place, "key", "create", "--name", "shop", "--scope", "ingest", "--json")
+    made = await command(access, "key", "create", "--name", "shop", "--scope", "ingest", "--json")
     key = json.loads(made)["key"]
     async with Receiver() as receiver:
         await a_subscription(owner, callback_url=f"{receiver.url}/hook")
-        async with running(configure(SETTINGS), place, https=True):
+        async with running(configure(SETTINGS), access, https=True):
             for _ in range(10):
                 await an_event(owner)
             await until_row(owner, COMPLETED, wanted=10)
         for _ in range(5):
             await an_event(owner)  # stored, not routed yet
-        dumps.dump(server, place.url, tmp_path / "dump")
+        dumps.dump(server, access.url, tmp_path / "dump")
 
         with private_server(server.kind) as other:
-            restored = Place(other.url, place.role_secret, ENCRYPTION_KEY)
+            restored = DatabaseAccess(other.url, access.role_secret, ENCRYPTION_KEY)
             dumps.restore(other, tmp_path / "dump", other.url)
             await command(restored, "migrate")
             config = configure(SETTINGS, environment(restored))
@@ -84,29 +84,29 @@ async def test_a_restored_system_has_the_same_keys_and_delivers_the_rest_once(
 
 
 async def test_what_was_acknowledged_before_a_dump_under_load_is_restored_and_delivered(
-    owner: Any, server: Server, place: Place, configure: Configure, tmp_path: Path
+    owner: Any, server: Server, access: DatabaseAccess, configure: Configure, tmp_path: Path
 ) -> None:
     await a_subscription(owner)
     acknowledged: list[int] = []
 
     async def publish() -> None:
-        async with connected(place.url) as application:
+        async with connected(access.url) as application:
             while True:
                 acknowledged.append(await an_event(application))
 
     # The dump has leases of workers that are gone; they expire when their time is over.
     leases = {"delivery.request_timeout": "1s", "worker.lease_duration": "6s"}
-    async with running(configure({**SETTINGS, **leases}), place):
+    async with running(configure({**SETTINGS, **leases}), access):
         publishing = asyncio.create_task(publish())
         await until_row(owner, SOME_COMPLETED, wanted=True)
         before = set(acknowledged)
-        await asyncio.to_thread(dumps.dump, server, place.url, tmp_path / "dump")
+        await asyncio.to_thread(dumps.dump, server, access.url, tmp_path / "dump")
         publishing.cancel()
         await asyncio.gather(publishing, return_exceptions=True)
     assert len(acknowledged) > len(before) > 0  # it went on during the dump
 
     with private_server(server.kind) as other:
-        restored = Place(other.url, place.role_secret, ENCRYPTION_KEY)
+        restored = DatabaseAccess(other.url, access.role_secret, ENCRYPTION_KEY)
         dumps.restore(other, tmp_path / "dump", other.url)
         await command(restored, "migrate")
         sender = FakeSender()

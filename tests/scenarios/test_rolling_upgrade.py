@@ -16,7 +16,7 @@ from support.receiver import Receiver
 from support.rows import a_subscription, an_event
 from support.servers import Server, connected
 from support.waiting import until, until_row
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.migrations import migrations
 
 COMPLETED = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'"
@@ -30,13 +30,13 @@ def database_url(empty_url: str) -> str:
 
 @pytest.mark.long
 async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replaced(
-    owner: Any, server: Server, place: Place, tmp_path: Path
+    owner: Any, server: Server, access: DatabaseAccess, tmp_path: Path
 ) -> None:
     try:
         unpack_previous(server.engine, tmp_path / "previous")
     except NoHistory as reason:
         pytest.skip(f"The previous program cannot be had from git: {reason}")
-    given = environment(place, database_allow_unsafe="on", observe_listen="off")
+    given = environment(access, database_allow_unsafe="on", observe_listen="off")
     # No API here, whose settings the previous program need not know.
     env = {name: value for name, value in given.items() if not name.startswith("SUREHOOK_API_")}
     programs: list[Program] = []
@@ -50,7 +50,7 @@ async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replace
 
     async def publish() -> None:
         nonlocal published
-        async with connected(place.url) as application:
+        async with connected(access.url) as application:
             while not enough:
                 await an_event(application)
                 published += 1

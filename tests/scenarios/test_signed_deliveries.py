@@ -29,7 +29,7 @@ from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 INSTALLATION = "SELECT value FROM schema_settings WHERE name = 'installation'"
 SECRET = new_shared_secret().reveal()
@@ -40,7 +40,7 @@ PAYLOAD = '{ "b":1,"a" : [1.50, "\\u00e9\\ud83d\\ude00"],\t"a":null }'
 
 @asynccontextmanager
 async def delivering(
-    configure: Configure, place: Place, *, guarded: bool = False, **flags: object
+    configure: Configure, access: DatabaseAccess, *, guarded: bool = False, **flags: object
 ) -> AsyncIterator[Receiver]:
     """The pipeline at work and an endpoint on loopback, which the guard lets through or not."""
     given = {
@@ -51,14 +51,14 @@ async def delivering(
     }
     if not guarded:
         given["delivery.allow_networks"] = "127.0.0.0/8"
-    async with Receiver() as receiver, running(configure(given), place, https=True):
+    async with Receiver() as receiver, running(configure(given), access, https=True):
         yield receiver
 
 
 async def test_a_delivery_is_signed_as_standard_webhooks_says_and_its_body_is_untouched(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         receiver.script("/hook", Answer(status=500), Answer(status=503), Answer())
         subscription_id = await a_subscription(
             owner, callback_url=f"{receiver.url}/hook", secret=SECRET
@@ -78,7 +78,7 @@ async def test_a_delivery_is_signed_as_standard_webhooks_says_and_its_body_is_un
 
 
 async def test_a_copy_with_an_id_of_its_own_has_no_webhook_id_in_common_with_its_original(
-    configure: Configure, place: Place, owner: Any, open_store: OpenStore
+    configure: Configure, access: DatabaseAccess, owner: Any, open_store: OpenStore
 ) -> None:
     """Of the same event and subscription. One installation's is the same after a requeue."""
     seen = []
@@ -96,7 +96,7 @@ async def test_a_copy_with_an_id_of_its_own_has_no_webhook_id_in_common_with_its
             await owner.execute(
                 "UPDATE schema_settings SET value = $1 WHERE name = 'installation'", installation
             )
-            async with running(config, place, https=True):
+            async with running(config, access, https=True):
                 if letter_id:
                     await Requeue(store, Hints(), [0]).by_id([letter_id])
                 await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=number)
@@ -107,10 +107,10 @@ async def test_a_copy_with_an_id_of_its_own_has_no_webhook_id_in_common_with_its
 
 
 async def test_during_a_rotation_both_secrets_verify_and_afterwards_only_the_new_one(
-    configure: Configure, place: Place, owner: Any, clock: Any
+    configure: Configure, access: DatabaseAccess, owner: Any, clock: Any
 ) -> None:
     new = new_shared_secret().reveal()
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         subscription_id = await a_subscription(owner, callback_url=receiver.url, secret=SECRET)
         await a_secret(owner, subscription_id, new)
         await owner.execute(
@@ -124,7 +124,7 @@ async def test_during_a_rotation_both_secrets_verify_and_afterwards_only_the_new
         for secret in (SECRET, new):
             receive.verify(during.headers, during.body, secret)
     await clock.shift(3601)
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         await owner.execute("UPDATE subscriptions SET callback_url = $1", receiver.url)
         await owner.execute("UPDATE subscriptions SET verified = true")
         await an_event(owner)
@@ -137,10 +137,10 @@ async def test_during_a_rotation_both_secrets_verify_and_afterwards_only_the_new
 
 
 async def test_the_timestamp_is_the_databases_whatever_the_workers_clock_says(
-    configure: Configure, place: Place, owner: Any, clock: Any
+    configure: Configure, access: DatabaseAccess, owner: Any, clock: Any
 ) -> None:
     await clock.shift(3600)
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         await a_subscription(owner, callback_url=receiver.url, secret=SECRET)
         await an_event(owner)
         await receiver.received(1)
@@ -149,10 +149,10 @@ async def test_the_timestamp_is_the_databases_whatever_the_workers_clock_says(
 
 
 async def test_an_ed25519_signature_is_added_where_asked_for(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     key = new_signing_key()
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         subscription_id = await a_subscription(owner, callback_url=receiver.url, secret=SECRET)
         await a_secret(owner, subscription_id, key.reveal())
         await an_event(owner)
@@ -166,11 +166,11 @@ async def test_an_ed25519_signature_is_added_where_asked_for(
 
 
 async def test_custom_headers_are_sent_and_cannot_replace_ours(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     headers = [["authorization", "Bearer abc"], ["webhook-id", "forged"]]
     sealed = SEALER.seal(msgspec.json.encode(headers).decode(), HEADERS_PLACE)
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         await a_subscription(owner, callback_url=receiver.url, secret=SECRET, custom_headers=sealed)
         await an_event(owner)
         await receiver.received(1)
@@ -180,9 +180,9 @@ async def test_custom_headers_are_sent_and_cannot_replace_ours(
 
 
 async def test_an_inner_address_written_straight_into_the_database_is_never_dialled(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
-    async with delivering(configure, place, guarded=True) as receiver:
+    async with delivering(configure, access, guarded=True) as receiver:
         for url in (receiver.url, f"https://localhost:{receiver.port}/", "https://[::1]/"):
             await a_subscription(owner, callback_url=url, secret=SECRET)
         await an_event(owner)
@@ -198,9 +198,9 @@ async def _dead(owner: Any, count: int) -> bool:
 
 
 async def test_what_an_endpoint_asks_for_and_answers_is_kept_for_people(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         receiver.script(
             "/hook",
             Answer(status=429, headers=(("retry-after", "1"),), body=b"slow\x1b[31m down\x00"),
@@ -225,12 +225,12 @@ async def test_what_an_endpoint_asks_for_and_answers_is_kept_for_people(
 
 
 async def test_a_date_to_try_again_is_measured_by_the_database(
-    configure: Configure, place: Place, owner: Any, clock: Clock
+    configure: Configure, access: DatabaseAccess, owner: Any, clock: Clock
 ) -> None:
     """The endpoint says no time of its own, and the worker's clock is a week behind."""
     await clock.shift(7 * 86_400)
     asked = email.utils.format_datetime(await clock.now() + timedelta(hours=1), usegmt=True)
-    async with delivering(configure, place) as receiver:
+    async with delivering(configure, access) as receiver:
         receiver.script("/hook", Answer(status=503, headers=(("retry-after", asked),)))
         await a_subscription(owner, callback_url=f"{receiver.url}/hook", secret=SECRET)
         await an_event(owner)

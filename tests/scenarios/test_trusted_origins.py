@@ -11,11 +11,13 @@ from support.api import FLAGS, serving
 from support.http import Client
 from support.receiver import Receiver
 from support.waiting import until
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 @asynccontextmanager
-async def trusting(configure: Configure, place: Place, receiver: Receiver) -> AsyncIterator[Client]:
+async def trusting(
+    configure: Configure, access: DatabaseAccess, receiver: Receiver
+) -> AsyncIterator[Client]:
     """The API and a verifier; the receiver's origin is the operator's own."""
     config = configure(
         {
@@ -25,7 +27,7 @@ async def trusting(configure: Configure, place: Place, receiver: Receiver) -> As
             "verification.trusted": [receiver.url],
         }
     )
-    async with serving(config, place, "verifier") as client:
+    async with serving(config, access, "verifier") as client:
         yield client
 
 
@@ -40,9 +42,9 @@ async def shown(client: Client, made: Any) -> Any:
 
 
 async def test_a_subscription_of_a_trusted_origin_is_verified_without_a_post(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
-    async with Receiver() as own, Receiver() as foreign, trusting(configure, place, own) as client:
+    async with Receiver() as own, Receiver() as foreign, trusting(configure, access, own) as client:
         elsewhere = await created(client, f"{foreign.url}/hook")
         made = await created(client, f"{own.url}/hook")
 
@@ -61,9 +63,9 @@ async def test_a_subscription_of_a_trusted_origin_is_verified_without_a_post(
 
 
 async def test_a_url_leads_away_only_with_a_proof_and_back_without(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
-    async with Receiver() as own, Receiver() as foreign, trusting(configure, place, own) as client:
+    async with Receiver() as own, Receiver() as foreign, trusting(configure, access, own) as client:
         made = await created(client, f"{own.url}/hook")
         path = f"/v1/subscriptions/{made['id']}"
 

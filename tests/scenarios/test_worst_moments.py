@@ -12,7 +12,7 @@ from support.processes import children, environment
 from support.rows import a_subscription
 from support.waiting import until_row
 from support.worst_moments import CROSSING, STRICT, End, WorstReceiver
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 SUBSCRIPTIONS = 4
 ATTEMPTS = (
@@ -51,7 +51,7 @@ class Attempts:
 
 
 async def _deliver(
-    owner: Any, place: Place, buckets: int, endings: dict[str, End], messages: int
+    owner: Any, access: DatabaseAccess, buckets: int, endings: dict[str, End], messages: int
 ) -> tuple[WorstReceiver, Attempts]:
     """So many messages, delivered by a process of its own; it has ended when this returns."""
     with WorstReceiver(endings) as receiver:
@@ -66,7 +66,7 @@ async def _deliver(
             buckets,
         )
         env = environment(
-            place,
+            access,
             retry_base_delay="20ms",
             retry_max_delay="40ms",
             retry_max_attempts=50,
@@ -86,9 +86,9 @@ async def _deliver(
 
 
 async def test_a_thousand_kept_connections_ended_at_the_worst_moments_and_each_attempt_is_one_post(
-    owner: Any, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
-    receiver, attempts = await _deliver(owner, place, buckets, STRICT, messages=1700)
+    receiver, attempts = await _deliver(owner, access, buckets, STRICT, messages=1700)
     _show(receiver, attempts)
     assert receiver.endings.total() >= 1000
     assert min(receiver.endings[name] for name in STRICT) >= 60
@@ -103,11 +103,11 @@ async def test_a_thousand_kept_connections_ended_at_the_worst_moments_and_each_a
 
 
 async def test_a_reset_that_crosses_a_post_may_lose_it_but_never_doubles_one(
-    owner: Any, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
     """Bytes that meet a reset are thrown away by the kernel: such a POST is an attempt in the
     database, failed, that the receiver never saw. One reset can spoil one attempt, no more."""
-    receiver, attempts = await _deliver(owner, place, buckets, CROSSING, messages=400)
+    receiver, attempts = await _deliver(owner, access, buckets, CROSSING, messages=400)
     _show(receiver, attempts)
     assert receiver.endings.total() >= 150
     posts = Counter(post.webhook_id for post in receiver.posts)

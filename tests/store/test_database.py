@@ -16,7 +16,7 @@ from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.model.roles import ROLES
 from surehook.store import open_database
 from surehook.store.database import Database, Session
-from surehook.store.logins import Login, Place, login
+from surehook.store.logins import DatabaseAccess, Login, login
 from surehook.store.mysql import database as mysql_database
 from surehook.store.mysql.connection import session_settings as session_settings_of_mysql
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
@@ -56,10 +56,10 @@ async def eventually_answers(database: Database) -> None:
 @postgres_only
 @pytest.mark.parametrize("login_name", LOGINS)
 async def test_every_session_has_its_component_s_user_and_settings(
-    login_name: str, configure: Configure, place: Place
+    login_name: str, configure: Configure, access: DatabaseAccess
 ) -> None:
     config = configure()
-    database = PostgresDatabase(config, login(config, place, login_name))
+    database = PostgresDatabase(config, login(config, access, login_name))
     await database.open()
     try:
 
@@ -87,11 +87,11 @@ async def test_every_session_has_its_component_s_user_and_settings(
 @pytest.mark.only_on("mysql", reason="its settings have other names")
 @pytest.mark.parametrize("login_name", LOGINS)
 async def test_every_session_on_mysql_has_its_component_s_user_and_settings(
-    login_name: str, configure: Configure, place: Place
+    login_name: str, configure: Configure, access: DatabaseAccess
 ) -> None:
     """The test server's own are another time zone, another isolation, a collation that pads."""
     config = configure()
-    database = MysqlDatabase(config, login(config, place, login_name))
+    database = MysqlDatabase(config, login(config, access, login_name))
     await database.open()
 
     async def look(session: MysqlSession) -> dict[str, object]:
@@ -302,28 +302,30 @@ async def test_a_listener_hears_and_learns_when_its_connection_is_lost(
 
 
 async def test_another_role_secret_is_refused_with_advice(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
     with pytest.raises(DatabaseUnreachable) as refused:
-        await open_database(configure(), Place(place.url, "some other secret"), "router")
+        await open_database(configure(), DatabaseAccess(access.url, "some other secret"), "router")
     assert "does not let us in" in refused.value.message
     assert "router_worker" in refused.value.message
     assert "SUREHOOK_ROLE_SECRET" in refused.value.advice
 
 
-async def test_a_component_may_have_a_login_of_its_own(configure: Configure, place: Place) -> None:
+async def test_a_component_may_have_a_login_of_its_own(
+    configure: Configure, access: DatabaseAccess
+) -> None:
     """The owner's URL stands for it here; with a URL of its own no password is derived."""
-    config = configure(environment={"SUREHOOK_DATABASE_URL_ROUTER": place.url})
-    assert login(config, place, "router") == Login("router", place.url)
-    database = await open_database(config, Place(place.url, "whatever it is"), "router")
+    config = configure(environment={"SUREHOOK_DATABASE_URL_ROUTER": access.url})
+    assert login(config, access, "router") == Login("router", access.url)
+    database = await open_database(config, DatabaseAccess(access.url, "whatever it is"), "router")
     await database.close()
 
 
 async def test_with_roles_off_every_component_uses_the_main_login(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
     config = configure({"database.roles": False})
-    assert login(config, place, "worker") == Login("worker", place.url)
+    assert login(config, access, "worker") == Login("worker", access.url)
 
 
 async def test_a_database_without_our_schema_is_refused_and_nothing_stays_open(
@@ -332,14 +334,14 @@ async def test_a_database_without_our_schema_is_refused_and_nothing_stays_open(
     """As the main login: on MySQL a role does not even get into a database that grants nothing."""
     config = configure({"database.roles": False})
     with pytest.raises(AnswerIsNo, match="lacks migrations: 1 tables"):
-        await open_database(config, Place(empty_url, None), "router")
+        await open_database(config, DatabaseAccess(empty_url, None), "router")
 
 
 async def test_a_role_that_meets_a_database_without_our_schema_is_told_to_migrate(
-    configure: Configure, empty_url: str, place: Place
+    configure: Configure, empty_url: str, access: DatabaseAccess
 ) -> None:
     with pytest.raises((AnswerIsNo, DatabaseUnreachable)) as refused:
-        await open_database(configure(), Place(empty_url, place.role_secret), "router")
+        await open_database(configure(), DatabaseAccess(empty_url, access.role_secret), "router")
     assert "surehook migrate" in refused.value.advice
 
 
@@ -365,11 +367,11 @@ async def test_a_url_that_cannot_be_read_shows_no_piece_of_the_password(
     url = f"{scheme}://user:ses/ame@127.0.0.1/d"
     config = configure({"database.roles": False})
     with pytest.raises(ConfigError, match="percent-encoded") as refused:
-        await open_database(config, Place(url, None), "router")
+        await open_database(config, DatabaseAccess(url, None), "router")
     assert "ses" not in str(refused.value).replace("used", "")
 
 
 def test_a_login_and_a_place_show_no_password() -> None:
     shown = repr(Login("router", "postgresql://u:sesame@h/d", "router_worker", "sesame"))
-    shown += repr(Place("postgresql://u:sesame@h/d", "sesame", "sesame"))
+    shown += repr(DatabaseAccess("postgresql://u:sesame@h/d", "sesame", "sesame"))
     assert "sesame" not in shown and "router_worker" in shown

@@ -13,7 +13,7 @@ from support.rows import a_subscription, an_event
 from support.waiting import until, until_row
 from surehook.errors import DatabaseUnreachable
 from surehook.store.hints import Channel, Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 class Outward:
@@ -119,14 +119,14 @@ async def test_a_hint_crosses_processes_after_the_commit(open_store: OpenStore) 
 
 
 async def test_components_apart_deliver_without_any_hint(
-    owner: Any, configure: Configure, place: Place
+    owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     await a_subscription(owner)
     config = configure()
     async with (
-        running(config, place, ["router"]) as one,
-        running(config, place, ["orchestrator"]) as two,
-        running(config, place, ["worker"]) as three,
+        running(config, access, ["router"]) as one,
+        running(config, access, ["orchestrator"]) as two,
+        running(config, access, ["worker"]) as three,
     ):
         for process in (one, two, three):
             process.hints.send_outward(None)

@@ -15,7 +15,7 @@ from surehook.model.roles import ROLES
 from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 # What is a small number wherever it stands. Nothing else may be narrower than an id.
 SMALL = {"bucket", "cap", "max_attempts", "exponent_max", "expiries_max", "attempts_max"}
@@ -48,7 +48,7 @@ async def test_no_statement_takes_an_id_for_a_small_number(owner: Any) -> None:
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_ids_may_grow_past_what_fits_in_32_bits(
-    owner: Any, configure: Configure, place: Place, open_store: OpenStore, buckets: int
+    owner: Any, configure: Configure, access: DatabaseAccess, open_store: OpenStore, buckets: int
 ) -> None:
     """Across the border within one transaction larger than a page, then delivered, retried, dead,
     requeued and looked up."""
@@ -58,7 +58,7 @@ async def test_ids_may_grow_past_what_fits_in_32_bits(
     subscription = await a_subscription(owner, max_attempts=1)
     sender = FakeSender(lambda r: failed() if len(sender.requests) <= 8 else DELIVERED)
     config = configure({"orchestrator.batch": 5})
-    async with running(config, place, sender=sender) as process:
+    async with running(config, access, sender=sender) as process:
         for bucket in range(buckets):  # a router's first look is of another kind
             await an_event(owner, bucket=bucket)
         await until_row(owner, "SELECT count(*) FROM webhook_delivery_sagas", wanted=buckets)

@@ -13,7 +13,7 @@ from support.connections import engine_connection, migrate
 from support.servers import ENCRYPTION_KEY, Server
 from surehook.errors import AnswerIsNo
 from surehook.store import engine_of, open_database
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 INSTALLATION = "SELECT value FROM schema_settings WHERE name = 'installation'"
 
@@ -35,12 +35,12 @@ async def test_every_database_gets_an_id_of_its_own_and_keeps_it(
 
 
 async def test_an_id_that_was_taken_away_is_refused_and_migrate_makes_another(
-    server: Server, owner: Any, place: Place, configure: Any, database_url: str
+    server: Server, owner: Any, access: DatabaseAccess, configure: Any, database_url: str
 ) -> None:
     before = await installation(database_url)
     await owner.execute("DELETE FROM schema_settings WHERE name = 'installation'")
     with pytest.raises(AnswerIsNo, match="lacks its installation id"):
-        await open_database(configure(), place, "worker")
+        await open_database(configure(), access, "worker")
     await migrate(database_url, role_secret=server.role_secret)
     assert re.fullmatch("[0-9a-f]{10}", await installation(database_url))
     assert await installation(database_url) != before

@@ -17,7 +17,7 @@ from surehook.errors import AnswerIsNo, ConfigError
 from surehook.process.doctor import examine
 from surehook.store import engine_of, open_database
 from surehook.store.findings import Level
-from surehook.store.logins import Login, Place
+from surehook.store.logins import DatabaseAccess, Login
 from surehook.store.postgres.database import connect_anywhere
 from surehook.store.postgres.migrate import migrate as migrate_here
 
@@ -47,10 +47,10 @@ async def schemas(url: str) -> list[str]:
         return [row[0] for row in await owner.fetch(SCHEMAS)]
 
 
-async def events_read(configure: Configure, place: Place) -> int:
+async def events_read(configure: Configure, access: DatabaseAccess) -> int:
     """How many events a component sees with its own login."""
-    config = configure(environment={"SUREHOOK_DATABASE_URL": place.url})
-    database = await open_database(config, place, "ingest")
+    config = configure(environment={"SUREHOOK_DATABASE_URL": access.url})
+    database = await open_database(config, access, "ingest")
     try:
         await database.check_schema()
         count = "SELECT count(*) FROM events"
@@ -59,8 +59,8 @@ async def events_read(configure: Configure, place: Place) -> int:
         await database.close()
 
 
-async def wrong(configure: Configure, place: Place) -> list[str]:
-    found = await examine(configure({"database.allow_unsafe": True}), place)
+async def wrong(configure: Configure, access: DatabaseAccess) -> list[str]:
+    found = await examine(configure({"database.allow_unsafe": True}), access)
     return [one.says for one in found if one.level is Level.WRONG]
 
 
@@ -74,13 +74,13 @@ async def misled(database_url: str, owner: Any) -> str:
 
 
 async def test_another_search_path_makes_no_second_installation(
-    misled: str, server: Server, place: Place, owner: Any, configure: Configure
+    misled: str, server: Server, access: DatabaseAccess, owner: Any, configure: Configure
 ) -> None:
     await an_event(owner)
     assert await migrate(misled, server) == []
     assert await schemas(misled) == ["public"]
-    assert await events_read(configure, place) == 1
-    assert await wrong(configure, place) == []
+    assert await events_read(configure, access) == 1
+    assert await wrong(configure, access) == []
 
 
 async def test_an_installation_in_a_schema_of_its_own_is_found_without_naming_it(
@@ -89,22 +89,22 @@ async def test_an_installation_in_a_schema_of_its_own_is_found_without_naming_it
     async with connected(empty_url) as owner:
         await owner.execute('CREATE SCHEMA "Our hooks"')
     await migrate(naming(empty_url, '"Our hooks"'), server)
-    place = Place(empty_url, server.role_secret)
+    access = DatabaseAccess(empty_url, server.role_secret)
     assert await schemas(empty_url) == ["Our hooks"]
     assert await migrate(empty_url, server) == []
-    assert await events_read(configure, place) == 0
-    assert await wrong(configure, place) == []
+    assert await events_read(configure, access) == 0
+    assert await wrong(configure, access) == []
 
 
 async def test_a_role_s_own_search_path_leads_no_component_astray(
-    misled: str, place: Place, owner: Any, configure: Configure
+    misled: str, access: DatabaseAccess, owner: Any, configure: Configure
 ) -> None:
     name = await owner.fetchval("SELECT current_database()")
     await owner.execute(
         f'ALTER ROLE event_ingest_writer IN DATABASE "{name}" SET search_path = elsewhere'
     )
     await an_event(owner)
-    assert await events_read(configure, place) == 1
+    assert await events_read(configure, access) == 1
 
 
 # ── A second one ──────────────────────────────────────────────────────────────────────────────
@@ -121,14 +121,14 @@ async def doubled(misled: str, server: Server) -> str:
 
 
 async def test_a_second_installation_is_refused_by_name(
-    doubled: str, server: Server, place: Place, configure: Configure
+    doubled: str, server: Server, access: DatabaseAccess, configure: Configure
 ) -> None:
     said = "more than once, in the schemas elsewhere, public"
     with pytest.raises(AnswerIsNo, match=said):
         await migrate(doubled, server)
     with pytest.raises(AnswerIsNo, match=said):
-        await events_read(configure, place)
-    assert any(said in one for one in await wrong(configure, place))
+        await events_read(configure, access)
+    assert any(said in one for one in await wrong(configure, access))
 
 
 async def test_until_the_other_is_dropped_the_url_says_which_is_meant(
@@ -136,9 +136,9 @@ async def test_until_the_other_is_dropped_the_url_says_which_is_meant(
 ) -> None:
     await owner.execute("INSERT INTO public.events (event_type, payload) VALUES ('a', '1')")
     for schema, count in (("public", 1), ("elsewhere", 0)):
-        place = Place(naming(doubled, schema), server.role_secret)
-        assert await events_read(configure, place) == count
-        assert any("more than once" in one for one in await wrong(configure, place))
+        access = DatabaseAccess(naming(doubled, schema), server.role_secret)
+        assert await events_read(configure, access) == count
+        assert any("more than once" in one for one in await wrong(configure, access))
 
 
 async def test_the_outbox_stores_nothing_where_nobody_may_look(doubled: str, owner: Any) -> None:

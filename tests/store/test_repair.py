@@ -15,7 +15,7 @@ from surehook.model.roles import ROLES
 from surehook.process.doctor import examine
 from surehook.store import engine_of
 from surehook.store.findings import Level
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 UNSAFE = {"database.allow_unsafe": True}
 # Each is a way to damage a database behind surehook's back, and what doctor must name.
@@ -142,146 +142,146 @@ async def damage(owner: Any, statements: str) -> None:
         await owner.execute(text)
 
 
-async def migrate(place: Place) -> list[str]:
+async def migrate(access: DatabaseAccess) -> list[str]:
     said: list[str] = []
-    async with engine_connection(place.url) as connection:
-        await engine_of(place.url).migrate(
-            connection, role_secret=place.role_secret, report=said.append
+    async with engine_connection(access.url) as connection:
+        await engine_of(access.url).migrate(
+            connection, role_secret=access.role_secret, report=said.append
         )
     return said
 
 
-async def complaints(configure: Configure, place: Place) -> list[str]:
-    found = await examine(configure(UNSAFE), place)
+async def complaints(configure: Configure, access: DatabaseAccess) -> list[str]:
+    found = await examine(configure(UNSAFE), access)
     return [one.says for one in found if one.level is Level.WRONG]
 
 
 async def found_and_repaired(
-    owner: Any, configure: Configure, place: Place, statements: str, named: str
+    owner: Any, configure: Configure, access: DatabaseAccess, statements: str, named: str
 ) -> None:
     await damage(owner, statements)
-    said = await complaints(configure, place)
+    said = await complaints(configure, access)
     assert any(named in one for one in said), said
-    assert await migrate(place) != []
-    assert await complaints(configure, place) == []
-    assert await migrate(place) == []
+    assert await migrate(access) != []
+    assert await complaints(configure, access) == []
+    assert await migrate(access) == []
 
 
 @pytest.mark.parametrize("what", BOTH)
 async def test_what_is_lost_is_found_by_doctor_and_put_back_by_migrate(
-    what: str, owner: Any, configure: Configure, place: Place
+    what: str, owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
-    await found_and_repaired(owner, configure, place, *BOTH[what])
+    await found_and_repaired(owner, configure, access, *BOTH[what])
 
 
 @pytest.mark.only_on("postgres", reason="in its own words")
 @pytest.mark.parametrize("what", POSTGRES)
 async def test_on_postgresql_every_kind_of_damage_is_found_and_repaired(
-    what: str, owner: Any, configure: Configure, place: Place
+    what: str, owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
-    await found_and_repaired(owner, configure, place, *POSTGRES[what])
+    await found_and_repaired(owner, configure, access, *POSTGRES[what])
 
 
 @pytest.mark.only_on("mysql", reason="in its own words")
 @pytest.mark.parametrize("what", MYSQL)
 async def test_on_mysql_every_kind_of_damage_is_found_and_repaired(
-    what: str, owner: Any, configure: Configure, place: Place
+    what: str, owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
-    await found_and_repaired(owner, configure, place, *MYSQL[what])
+    await found_and_repaired(owner, configure, access, *MYSQL[what])
 
 
 @pytest.mark.parametrize("how", ["changed", "gone"])
 async def test_a_check_is_found_and_repaired_whatever_the_server_calls_it(
-    how: str, server: Server, owner: Any, configure: Configure, place: Place
+    how: str, server: Server, owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     family = server.kind if server.engine == "mysql" else "postgres"
-    await found_and_repaired(owner, configure, place, CHECKS[family][how], "max_attempts")
+    await found_and_repaired(owner, configure, access, CHECKS[family][how], "max_attempts")
     await a_subscription(owner, max_attempts=1)
     with pytest.raises(dialects.Error):
         await owner.execute("UPDATE subscriptions SET max_attempts = 0")
 
 
 async def test_two_checks_in_the_place_of_one_become_that_one(
-    owner: Any, configure: Configure, place: Place, on_mysql: bool
+    owner: Any, configure: Configure, access: DatabaseAccess, on_mysql: bool
 ) -> None:
     if on_mysql:
         statement = (
             "ALTER TABLE subscription_eligibility ADD CHECK (eligible_from > eligible_until)"
         )
-        await found_and_repaired(owner, configure, place, statement, "eligible_from")
+        await found_and_repaired(owner, configure, access, statement, "eligible_from")
 
 
 async def test_a_changed_column_is_named_and_left_alone(
-    server: Server, owner: Any, configure: Configure, place: Place
+    server: Server, owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:
     for named, statement in COLUMNS[server.engine].items():
         await damage(owner, statement)
-        said = await complaints(configure, place)
+        said = await complaints(configure, access)
         assert any(f"column {named} was changed" in one for one in said), said
         with pytest.raises(AnswerIsNo, match=f"column {named} was changed"):
-            await migrate(place)
+            await migrate(access)
 
 
-async def faults(place: Place) -> list[str]:
+async def faults(access: DatabaseAccess) -> list[str]:
     """What doctor's line about the schema's parts is made of."""
-    if place.url.startswith("mysql"):
+    if access.url.startswith("mysql"):
         from surehook.store.mysql import migrate as mysql
 
-        async with engine_connection(place.url) as connection:
+        async with engine_connection(access.url) as connection:
             return [
                 str(one)
                 for one in await mysql.damage(connection, await mysql.read_state(connection))
             ]
     from surehook.store.postgres import migrate as postgres
 
-    async with engine_connection(place.url) as connection:
+    async with engine_connection(access.url) as connection:
         state = await postgres.read_state(connection)
         return [str(one) for one in await postgres.damage(connection, state) or []]
 
 
 @pytest.mark.parametrize("buckets", [1, 4])
 async def test_every_trigger_that_is_dropped_comes_back(
-    buckets: int, owner: Any, place: Place
+    buckets: int, owner: Any, access: DatabaseAccess
 ) -> None:
     triggers = await dialects.triggers(owner)
     assert len(triggers) >= 5
     for drop in triggers.values():
         await damage(owner, drop)
-    missing = await faults(place)
+    missing = await faults(access)
     assert len(missing) == len(triggers) and all("is missing" in one for one in missing)
-    await migrate(place)
-    assert await faults(place) == []
+    await migrate(access)
+    assert await faults(access) == []
     assert await dialects.triggers(owner) == triggers
 
 
 async def test_a_role_that_is_shut_out_gets_in_again(server: Server, configure: Configure) -> None:
     """On a server of its own: everybody's roles are the server's."""
     with private_server(server.kind) as private:
-        place = Place(private.url, private.role_secret)
-        await migrate(place)
-        assert await complaints(configure, place) == []
+        access = DatabaseAccess(private.url, private.role_secret)
+        await migrate(access)
+        assert await complaints(configure, access) == []
         async with connected(private.url) as owner:
             await damage(owner, dialects.shut_out(owner, "lease_cleaner"))
-        assert any("does not let us in" in one for one in await complaints(configure, place))
-        assert await migrate(place) != []
-        assert await complaints(configure, place) == []
-        assert await migrate(place) == []
+        assert any("does not let us in" in one for one in await complaints(configure, access))
+        assert await migrate(access) != []
+        assert await complaints(configure, access) == []
+        assert await migrate(access) == []
 
 
 async def test_rows_that_a_lost_key_forbids_are_named_in_one_line(
-    owner: Any, place: Place, on_mysql: bool
+    owner: Any, access: DatabaseAccess, on_mysql: bool
 ) -> None:
     kind = "KEY" if on_mysql else "CONSTRAINT"
     await damage(owner, f"ALTER TABLE events DROP {kind} uniq_event_external_id")
     for _ in range(2):
         await an_event(owner, external_id="twice")
     with pytest.raises(AnswerIsNo, match=r"uniq_event_external_id .*cannot be put back") as refused:
-        await migrate(place)
+        await migrate(access)
     assert "Correct the rows" in refused.value.advice
 
 
-async def test_a_table_that_is_gone_is_left_to_a_backup(owner: Any, place: Place) -> None:
+async def test_a_table_that_is_gone_is_left_to_a_backup(owner: Any, access: DatabaseAccess) -> None:
     await owner.execute("DROP TABLE dead_letter_cursor")
     with pytest.raises(AnswerIsNo, match="table dead_letter_cursor is missing") as refused:
-        await migrate(place)
+        await migrate(access)
     assert "Restore a backup" in refused.value.advice

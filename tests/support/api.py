@@ -10,7 +10,7 @@ from support.pipeline import running
 from support.servers import ENCRYPTION_KEY as ENCRYPTION_KEY
 from surehook import observe
 from surehook.config import Config
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 ADMIN_KEY = "test-admin-key-0123456789abcdef"
 FLAGS: dict[str, object] = {
@@ -24,10 +24,12 @@ NewKey = Callable[..., Awaitable[str]]
 
 
 @asynccontextmanager
-async def serving(config: Config, place: Place, *components: str) -> AsyncIterator[Client]:
+async def serving(
+    config: Config, access: DatabaseAccess, *components: str
+) -> AsyncIterator[Client]:
     """The API, and other components beside it, until the block ends."""
     try:
-        async with running(config, place, ("api", *components)) as process:
+        async with running(config, access, ("api", *components)) as process:
             assert process.api is not None
             yield Client(process.api.address, ADMIN_KEY)
     finally:

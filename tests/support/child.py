@@ -31,7 +31,7 @@ from surehook.store import open_database, store_of
 from surehook.store.deadletters import DeadLetterStore, Filter
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 class PoisonedSender(HttpsSender):
@@ -43,12 +43,12 @@ class PoisonedSender(HttpsSender):
         return await super().send(request)
 
 
-async def poisoned(config: Config, place: Place, names: list[str]) -> None:
+async def poisoned(config: Config, access: DatabaseAccess, names: list[str]) -> None:
     settings = SenderSettings(
         allow_networks=tuple(map(str, config.allow_networks)),
         ca_file=str(config.optional_path("delivery.ca_file")),
     )
-    process = Process(config, place, lambda: PoisonedSender(settings))
+    process = Process(config, access, lambda: PoisonedSender(settings))
     await process.open(names)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.stop)
     await process.run()
@@ -58,8 +58,8 @@ def orders(count: int) -> list[NewEvent]:
     return [NewEvent("order.paid", f'{{"n": {n}}}', external_id=str(n)) for n in range(count)]
 
 
-async def publish(config: Config, place: Place, count: int) -> None:
-    database = await open_database(config, place, "ingest")
+async def publish(config: Config, access: DatabaseAccess, count: int) -> None:
+    database = await open_database(config, access, "ingest")
     hints = Hints()
     hints.send_outward(database.notify)
     await Ingest(store_of(IngestStore, database), hints, database.buckets).publish_all(
@@ -68,18 +68,18 @@ async def publish(config: Config, place: Place, count: int) -> None:
     await database.close()
 
 
-async def requeue_one(config: Config, place: Place, letter: int) -> None:
-    database = await open_database(config, place, "deadletters")
+async def requeue_one(config: Config, access: DatabaseAccess, letter: int) -> None:
+    database = await open_database(config, access, "deadletters")
     store = store_of(DeadLetterStore, database)
     await Requeue(store, Hints(), range(database.buckets)).by_id([letter])
     await database.close()
 
 
-async def whole(config: Config, place: Place, count: int) -> None:
+async def whole(config: Config, access: DatabaseAccess, count: int) -> None:
     crashpoints.arm_from_environment()
-    process = Process(config, place)
+    process = Process(config, access)
     await process.open(ALL)
-    database = await open_database(config, place, "ingest")
+    database = await open_database(config, access, "ingest")
     ingest = Ingest(store_of(IngestStore, database), process.hints, database.buckets)
     letters = store_of(DeadLetterStore, process.databases["deadletters"])
     requeue = Requeue(letters, process.hints, range(database.buckets))
@@ -101,21 +101,21 @@ def main(mode: str, what: str) -> None:
     clock.adopt_from_environment()
     config = load()
     log.start(config.text("log.level"), config.text("log.format"))
-    place = Place(
+    access = DatabaseAccess(
         config.text("database.url"),
         config.optional_text("database.role_secret"),
         config.optional_text("delivery.encryption_key"),
     )
     if mode == "serve":
-        uvloop.run(serve(config, place, what.split(",")))
+        uvloop.run(serve(config, access, what.split(",")))
     elif mode == "poisoned":
-        uvloop.run(poisoned(config, place, what.split(",")))
+        uvloop.run(poisoned(config, access, what.split(",")))
     elif mode == "publish":
-        uvloop.run(publish(config, place, int(what)))
+        uvloop.run(publish(config, access, int(what)))
     elif mode == "requeue":
-        uvloop.run(requeue_one(config, place, int(what)))
+        uvloop.run(requeue_one(config, access, int(what)))
     else:
-        uvloop.run(whole(config, place, int(what)))
+        uvloop.run(whole(config, access, int(what)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from support.pipeline import running
 from surehook import observe
 from surehook.__main__ import run
 from surehook.config import Config
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 SENDING: dict[str, object] = {
     **FLAGS,
@@ -93,11 +93,11 @@ class Command:
 
 @asynccontextmanager
 async def commands(
-    config: Config, place: Place, *components: str, home: str
+    config: Config, access: DatabaseAccess, *components: str, home: str
 ) -> AsyncIterator[Command]:
     """The API, and other components beside it, for as long as the block lasts."""
     try:
-        async with running(config, place, ("api", *components), https=True) as process:
+        async with running(config, access, ("api", *components), https=True) as process:
             assert process.api is not None
             url = f"http://{process.api.address}"
             yield Command(

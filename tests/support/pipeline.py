@@ -19,7 +19,7 @@ from surehook.delivery import ErrorCode, Outcome, Request, Sender
 from surehook.process.check import check
 from surehook.process.serve import Process
 from surehook.store import store_of
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 
 DELIVERED = Outcome(200, None)
@@ -65,7 +65,7 @@ class FakeSender:
 @asynccontextmanager
 async def running(
     config: Config,
-    place: Place,
+    access: DatabaseAccess,
     names: Sequence[str] = ALL,
     sender: Sender | None = None,
     *,
@@ -76,7 +76,7 @@ async def running(
     They send by `sender`, else to nobody; with `https` for real.
     """
     fake = sender or FakeSender()
-    process = Process(config, place, None if https else lambda: fake)
+    process = Process(config, access, None if https else lambda: fake)
     await process.open(names)
     work = asyncio.get_running_loop().create_task(process.run())
     try:

@@ -19,27 +19,27 @@ from typing import IO, Any
 
 from support import certificates, clock
 from support.waiting import PATIENCE, PATIENT, until
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 TESTS = Path(__file__).parent.parent
 
 
-def environment(place: Place, **settings: object) -> dict[str, str]:
-    """Their configuration: environment(place, retry_base_delay="50ms", …)."""
+def environment(access: DatabaseAccess, **settings: object) -> dict[str, str]:
+    """Their configuration: environment(access, retry_base_delay="50ms", …)."""
     kept = {name: value for name, value in os.environ.items() if "SUREHOOK" not in name}
     return {
         **kept,
         **PATIENT,
         "PYTHONPATH": str(TESTS),
         "SUREHOOK_CONFIG": os.devnull,
-        "SUREHOOK_DATABASE_URL": place.url,
-        "SUREHOOK_ROLE_SECRET": place.role_secret or "",
-        "SUREHOOK_ENCRYPTION_KEY": place.encryption_key or "",
+        "SUREHOOK_DATABASE_URL": access.url,
+        "SUREHOOK_ROLE_SECRET": access.role_secret or "",
+        "SUREHOOK_ENCRYPTION_KEY": access.encryption_key or "",
         "SUREHOOK_ALLOW_NETWORKS": "127.0.0.0/8",
         "SUREHOOK_CA_FILE": str(certificates.ca_file()),
         "SUREHOOK_LOG_FORMAT": "json",
         **{f"SUREHOOK_{name.upper()}": str(value) for name, value in settings.items()},
-        **clock.environment(place.url),
+        **clock.environment(access.url),
     }
 
 

@@ -108,7 +108,7 @@ async def a_subscription(
 
 
 async def a_secret(owner: Connection, subscription_id: int, secret: str) -> int:
-    """A live signing secret, sealed with the key that the `place` fixture carries."""
+    """A live signing secret, sealed with the key that the `access` fixture carries."""
     secret_id: int = await owner.fetchval(
         "INSERT INTO subscription_secrets (subscription_id, scheme, sealed) "
         "VALUES ($1, 'v1', $2) RETURNING id",

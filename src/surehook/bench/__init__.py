@@ -33,7 +33,7 @@ from surehook.receiver import certificates
 from surehook.store import open_database, store_of
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
-from surehook.store.logins import Login, Place
+from surehook.store.logins import DatabaseAccess, Login
 from surehook.store.postgres.database import connect
 from surehook.store.postgres.migrate import migrate
 
@@ -88,12 +88,12 @@ def _reachable() -> str | None:
 async def _measure(
     plan: Plan, server: EmbeddedServer, directory: Path, report: Report, now: Report
 ) -> dict[str, object]:
-    place = Place(server.url, server.role_secret, server.encryption_key)
-    owner = await connect(Login("bench", place.url), 5)
+    access = DatabaseAccess(server.url, server.role_secret, server.encryption_key)
+    owner = await connect(Login("bench", access.url), 5)
     files = certificates.kept(directory / "certificates")
-    bench = Bench(plan, place, owner, files, server, report, now)
+    bench = Bench(plan, access, owner, files, server, report, now)
     try:
-        await migrate(owner, role_secret=place.role_secret)
+        await migrate(owner, role_secret=access.role_secret)
         return await bench.measure()
     finally:
         bench.close()
@@ -104,7 +104,7 @@ class Bench:
     def __init__(
         self,
         plan: Plan,
-        place: Place,
+        access: DatabaseAccess,
         owner: Connection,
         files: certificates.Certificates,
         server: EmbeddedServer,
@@ -113,7 +113,7 @@ class Bench:
     ) -> None:
         self._now = now
         self._plan = plan
-        self._place = place
+        self._access = access
         self._owner = owner
         self._files = files
         self._server = server
@@ -123,9 +123,9 @@ class Bench:
         self._environment = {
             **{key: value for key, value in os.environ.items() if "SUREHOOK" not in key},
             "XDG_STATE_HOME": str(files.ca_file.parent),  # not for the user's commands to find
-            "SUREHOOK_DATABASE_URL": place.url,
-            "SUREHOOK_ROLE_SECRET": place.role_secret or "",
-            "SUREHOOK_ENCRYPTION_KEY": place.encryption_key or "",
+            "SUREHOOK_DATABASE_URL": access.url,
+            "SUREHOOK_ROLE_SECRET": access.role_secret or "",
+            "SUREHOOK_ENCRYPTION_KEY": access.encryption_key or "",
             "SUREHOOK_CA_FILE": str(files.ca_file),
             "SUREHOOK_ALLOW_NETWORKS": "127.0.0.0/8",
             "SUREHOOK_ORCHESTRATOR_BATCH": str(plan.batch),
@@ -172,7 +172,7 @@ class Bench:
         return figures
 
     async def _subscribe(self, url: str) -> None:
-        sealer = Sealer(parse_keys(self._place.encryption_key or ""))
+        sealer = Sealer(parse_keys(self._access.encryption_key or ""))
         for number in range(self._plan.subscriptions):
             subscription_id = await self._owner.fetchval(
                 "INSERT INTO subscriptions (event_type, callback_url, verified, concurrency_cap) "
@@ -238,7 +238,7 @@ class Bench:
 
     async def _publish(self, count: int, per_second: float | None) -> None:
         """Through ingest, by 64 publishers at once or at a steady rate."""
-        database = await open_database(self._config, self._place, "ingest")
+        database = await open_database(self._config, self._access, "ingest")
         hints = Hints()
         hints.send_outward(database.notify)
         ingest = Ingest(store_of(IngestStore, database), hints)

@@ -15,7 +15,7 @@ from surehook.config import Config, duration
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.process import check as invariants
 from surehook.store import open_database, store_of
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 
 
@@ -30,11 +30,11 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
     age = _seconds("--since", since)
     apart = _seconds("--margin", margin)
     # A question about everything may take longer than a pipeline's statement.
-    with on_database(invocation, {"database.statement_timeout": "15m"}) as (config, place):
+    with on_database(invocation, {"database.statement_timeout": "15m"}) as (config, access):
         findings = asyncio.run(
             _run(
                 config,
-                place,
+                access,
                 age,
                 invariants.MARGIN_SECONDS if apart is None else apart,
                 as_json,
@@ -58,9 +58,9 @@ def _seconds(option: str, given: str | None) -> float | None:
 
 
 async def _run(
-    config: Config, place: Place, age: float | None, margin: float, as_json: bool
+    config: Config, access: DatabaseAccess, age: float | None, margin: float, as_json: bool
 ) -> list[invariants.Finding]:
-    database = await open_database(config, place, "observer")
+    database = await open_database(config, access, "observer")
     try:
         store = store_of(ObserverStore, database)
         since = invariants.BEGINNING

@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from surehook.cli import Invocation
 from surehook.cli.output import say_which
 from surehook.config import Config
-from surehook.process.place import resolve_place
+from surehook.process.database import open_access
 from surehook.process.system import chosen
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 
 @contextmanager
 def on_database(
     invocation: Invocation, flags: Mapping[str, object] | None = None, *, must_exist: bool = True
-) -> Iterator[tuple[Config, Place]]:
+) -> Iterator[tuple[Config, DatabaseAccess]]:
     """The configuration of the system that is acted on, and its database."""
     system = chosen(invocation.config(flags), must_exist=must_exist)
     say_which(system)
     found = {"database.data_dir": system.database} if system.embedded else {}
     config = invocation.config({**(flags or {}), **found})
-    with resolve_place(config) as place:
-        yield config, place
+    with open_access(config) as access:
+        yield config, access

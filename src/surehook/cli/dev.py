@@ -19,10 +19,10 @@ from surehook.cli.serve import event_loop, make_ready
 from surehook.config import Config
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.observe import log
-from surehook.process.place import embedded_server, resolve_place
+from surehook.process.database import embedded_server, open_access
 from surehook.process.system import created_by
 from surehook.receiver.listen import Arrival
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 if TYPE_CHECKING:
     from surehook.process.dev import Development, Ready
@@ -56,11 +56,11 @@ def dev(invocation: Invocation, data_dir: Path | None) -> None:
     config = _configured(invocation, files, data_dir)
     log.start("warning", "text")
     click.secho(f"surehook: starting {_database(config)} …", dim=True)
-    with resolve_place(config) as place, event_loop() as runner:
+    with open_access(config) as access, event_loop() as runner:
         _refuse_borrowed_server(config)
         system = created_by(config)
         with noted("surehook dev", system.database, embedded=system.embedded) as note:
-            runner.run(_run(config, place, files, began, note))
+            runner.run(_run(config, access, files, began, note))
     click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
 
 
@@ -130,11 +130,13 @@ def _refuse_borrowed_server(config: Config) -> None:
         raise in_use(embedded_server(config).data_dir, holder)
 
 
-async def _run(config: Config, place: Place, files: Certificates, began: float, note: Note) -> None:
+async def _run(
+    config: Config, access: DatabaseAccess, files: Certificates, began: float, note: Note
+) -> None:
     from surehook.process.dev import Development
 
-    await _make_ready(config, place)
-    development = Development(config, place, files, _show, note)
+    await _make_ready(config, access)
+    development = Development(config, access, files, _show, note)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, development.stop)
@@ -158,9 +160,9 @@ async def _stop_when_unread(development: Development) -> None:
     development.stop()
 
 
-async def _make_ready(config: Config, place: Place) -> None:
+async def _make_ready(config: Config, access: DatabaseAccess) -> None:
     try:
-        await make_ready(config, place, "api")
+        await make_ready(config, access, "api")
     except AnswerIsNo as refused:  # the data is of another version of this program
         if config.embedded:
             where = config.optional_path("database.data_dir")

@@ -31,15 +31,15 @@ _MARKS = {
 @click.pass_obj
 def doctor(invocation: Invocation, as_json: bool) -> None:
     with (
-        on_database(invocation) as (config, place),
-        engine_of(place.url).losing(Login("doctor", place.url)),
+        on_database(invocation) as (config, access),
+        engine_of(access.url).losing(Login("doctor", access.url)),
         waiting("examining the database"),
     ):
-        findings = asyncio.run(examine(config, place))
+        findings = asyncio.run(examine(config, access))
     fit = all(finding.level is not Level.WRONG for finding in findings)
     if as_json:
         shown = [asdict(finding) for finding in findings]
-        where = without_password(place.url)
+        where = without_password(access.url)
         click.echo(json.dumps({"fit": fit, "database": where, "findings": shown}))
     else:
         for finding in findings:

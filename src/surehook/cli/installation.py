@@ -13,7 +13,7 @@ from surehook.cli.database import on_database
 from surehook.config import Config
 from surehook.errors import UsageError
 from surehook.store import engine_of
-from surehook.store.logins import Login, Place
+from surehook.store.logins import DatabaseAccess, Login
 from surehook.store.migrations import new_installation
 
 MEANING = """\
@@ -33,8 +33,8 @@ def installation() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def show(invocation: Invocation, as_json: bool) -> None:
-    with on_database(invocation, must_exist=True) as (config, place):
-        found = asyncio.run(_run(config, place, None))
+    with on_database(invocation, must_exist=True) as (config, access):
+        found = asyncio.run(_run(config, access, None))
     if as_json:
         click.echo(json.dumps({"installation": found}))
     else:
@@ -48,14 +48,14 @@ def show(invocation: Invocation, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def renew(invocation: Invocation, yes: bool, as_json: bool) -> None:
-    with on_database(invocation, must_exist=True) as (config, place):
-        before = asyncio.run(_run(config, place, None))
+    with on_database(invocation, must_exist=True) as (config, access):
+        before = asyncio.run(_run(config, access, None))
         if not yes:
             click.echo(MEANING, err=True)
             if not sys.stdin.isatty():
                 raise UsageError(f"The installation is still {before}.", "Say --yes to renew it.")
             click.confirm(f"Replace {before}?", abort=True, err=True)
-        after = asyncio.run(_run(config, place, new_installation()))
+        after = asyncio.run(_run(config, access, new_installation()))
     if as_json:
         click.echo(json.dumps({"installation": after, "before": before}))
         return
@@ -63,10 +63,10 @@ def renew(invocation: Invocation, yes: bool, as_json: bool) -> None:
     click.echo("Processes that are running go on with the old one: restart them.")
 
 
-async def _run(config: Config, place: Place, new: str | None) -> str:
+async def _run(config: Config, access: DatabaseAccess, new: str | None) -> str:
     """What it is; or, given a new one, what it has become."""
-    engine = engine_of(place.url)
-    login = Login("migrate", place.url)
+    engine = engine_of(access.url)
+    login = Login("migrate", access.url)
     connection = await engine.connect(login, config.seconds("database.connect_timeout"))
     try:
         state = await engine.read_state(connection)

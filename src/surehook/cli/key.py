@@ -115,11 +115,11 @@ def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> 
     from surehook.store.keys import KeyStore
 
     async def run() -> T:
-        database = await open_database(config, place, "keys")
+        database = await open_database(config, access, "keys")
         try:
             return await work(Keys(store_of(KeyStore, database)))
         finally:
             await database.close()
 
-    with on_database(invocation) as (config, place):
+    with on_database(invocation) as (config, access):
         return asyncio.run(run())

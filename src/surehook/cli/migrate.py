@@ -17,7 +17,7 @@ from surehook.errors import AnswerIsNo
 from surehook.model.wording import counted
 from surehook.store import engine_of
 from surehook.store.engine import Engine
-from surehook.store.logins import Login, Place
+from surehook.store.logins import DatabaseAccess, Login
 from surehook.store.migrations import State
 
 
@@ -29,24 +29,26 @@ from surehook.store.migrations import State
 def migrate(invocation: Invocation, status: bool, sql: bool, as_json: bool) -> None:
     if status and sql:
         raise click.UsageError("--status and --sql exclude each other.")
-    with on_database(invocation, must_exist=status or sql) as (config, place):
-        asyncio.run(_run(config, place, status, sql, as_json))
+    with on_database(invocation, must_exist=status or sql) as (config, access):
+        asyncio.run(_run(config, access, status, sql, as_json))
 
 
-async def _run(config: Config, place: Place, status: bool, sql: bool, as_json: bool) -> None:
+async def _run(
+    config: Config, access: DatabaseAccess, status: bool, sql: bool, as_json: bool
+) -> None:
     timeout = config.seconds("database.connect_timeout")
-    engine = engine_of(place.url)
-    async with engine.session(Login("migrate", place.url), timeout) as connection:
+    engine = engine_of(access.url)
+    async with engine.session(Login("migrate", access.url), timeout) as connection:
         if status:
             _show(await engine.read_state(connection), as_json)
         elif sql:
             _print_sql(config, engine, await engine.read_state(connection))
         else:
-            await _apply(config, place, engine, connection, as_json)
+            await _apply(config, access, engine, connection, as_json)
 
 
 async def _apply(
-    config: Config, place: Place, engine: Engine, connection: Any, as_json: bool
+    config: Config, access: DatabaseAccess, engine: Engine, connection: Any, as_json: bool
 ) -> None:
     done: list[str] = []
 
@@ -61,7 +63,7 @@ async def _apply(
         await engine.migrate(
             connection,
             buckets=config.optional_number("database.buckets"),
-            role_secret=place.role_secret if with_roles else None,
+            role_secret=access.role_secret if with_roles else None,
             grants=with_roles,
             report=report,
         )

@@ -15,14 +15,14 @@ from surehook.cli import Invocation
 from surehook.config import Config, without_password
 from surehook.errors import UsageError
 from surehook.observe import log
+from surehook.process.database import open_access
 from surehook.process.doctor import refuse_if_unsafe
-from surehook.process.place import resolve_place
 from surehook.process.running import Note, noted
 from surehook.process.serve import COMPONENTS
 from surehook.process.serve import serve as serve_components
 from surehook.process.system import System, created_by
 from surehook.store import engine_of
-from surehook.store.logins import Login, Place, login
+from surehook.store.logins import DatabaseAccess, Login, login
 
 DOES = {
     "api": "serves the HTTP API",
@@ -81,11 +81,11 @@ def run_components(config: Config, names: Sequence[str], command: str) -> None:
     log.start(config.text("log.level"), config.text("log.format"))
     system = created_by(config)
     with (
-        resolve_place(config) as place,
+        open_access(config) as access,
         noted(command, system.database, embedded=system.embedded) as note,
         event_loop() as runner,
     ):
-        runner.run(_serve(config, place, names, system, note))
+        runner.run(_serve(config, access, names, system, note))
 
 
 def event_loop() -> asyncio.Runner:
@@ -98,22 +98,22 @@ def event_loop() -> asyncio.Runner:
 
 
 async def _serve(
-    config: Config, place: Place, names: Sequence[str], system: System, note: Note
+    config: Config, access: DatabaseAccess, names: Sequence[str], system: System, note: Note
 ) -> None:
-    await make_ready(config, place, names[0])
-    where = without_password(place.url)
+    await make_ready(config, access, names[0])
+    where = without_password(access.url)
     observe.emit(
         "process.started", components=list(names), database=where, database_from=system.source
     )
-    await serve_components(config, place, names, note.serves)
+    await serve_components(config, access, names, note.serves)
 
 
-async def make_ready(config: Config, place: Place, component: str) -> None:
+async def make_ready(config: Config, access: DatabaseAccess, component: str) -> None:
     """Refuse a server that forgets acknowledged writes; bring our own database up to date, which
     needs nobody's permission."""
     timeout = config.seconds("database.connect_timeout")
     # Someone else's database may give us no login but the components' own.
-    who = Login("serve", place.url) if config.embedded else login(config, place, _role(component))
+    who = Login("serve", access.url) if config.embedded else login(config, access, _role(component))
     engine = engine_of(who.url)
     async with engine.session(who, timeout) as connection:
         await refuse_if_unsafe(config, who.url, connection)
@@ -121,7 +121,7 @@ async def make_ready(config: Config, place: Place, component: str) -> None:
             await engine.migrate(
                 connection,
                 buckets=config.optional_number("database.buckets"),
-                role_secret=place.role_secret if config.flag("database.roles") else None,
+                role_secret=access.role_secret if config.flag("database.roles") else None,
                 grants=config.flag("database.roles"),
             )
         observe.identify((await engine.read_state(connection)).installation)

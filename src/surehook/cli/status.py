@@ -23,7 +23,7 @@ from surehook.model.records import RunningComponent
 from surehook.pipeline.registry import alive
 from surehook.process.serve import COMPONENTS
 from surehook.store import open_database, store_of
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 
 
@@ -31,12 +31,12 @@ from surehook.store.observer import ObserverStore
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def status(invocation: Invocation, as_json: bool) -> None:
-    with on_database(invocation) as (config, place):
-        installation, known = asyncio.run(_read(config, place))
+    with on_database(invocation) as (config, access):
+        installation, known = asyncio.run(_read(config, access))
     running = {one.component for one in alive(known)}
     missing = [name for name in COMPONENTS if name not in running]
     if as_json:
-        where = without_password(place.url)
+        where = without_password(access.url)
         listed = [_as_dict(one, one in alive(known)) for one in known]
         shown = {
             "database": where,
@@ -52,8 +52,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
         sys.exit(AnswerIsNo.exit_code)
 
 
-async def _read(config: Config, place: Place) -> tuple[str, list[RunningComponent]]:
-    database = await open_database(config, place, "observer")
+async def _read(config: Config, access: DatabaseAccess) -> tuple[str, list[RunningComponent]]:
+    database = await open_database(config, access, "observer")
     try:
         return database.installation, await store_of(ObserverStore, database).processes()
     finally:

@@ -25,7 +25,7 @@ from surehook.process.serve import COMPONENTS, Process
 from surehook.receiver import certificates
 from surehook.receiver.listen import Arrival, Listener
 from surehook.receiver.statedir import state_directory
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 if TYPE_CHECKING:
     from surehook.client.asynchronous import AsyncClient
@@ -88,7 +88,7 @@ class Development:
     def __init__(
         self,
         config: Config,
-        place: Place,
+        access: DatabaseAccess,
         files: certificates.Certificates,
         shown: Callable[[Arrival], None],
         note: Note,
@@ -96,7 +96,7 @@ class Development:
         self._config = config
         self._note = note
         self._files = files
-        self._process = Process(config, place)
+        self._process = Process(config, access)
         self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._delivered = asyncio.Event()

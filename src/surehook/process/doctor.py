@@ -15,25 +15,25 @@ from surehook.delivery.secrets import HOW_TO_MAKE, SETTING, Sealer, SealingError
 from surehook.errors import AnswerIsNo
 from surehook.store import engine_of, open_database, store_of
 from surehook.store.findings import Finding, Level
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.worker import WorkerStore
 
 SUBJECT = "encryption key"
 
 
-async def examine(config: Config, place: Place) -> list[Finding]:
+async def examine(config: Config, access: DatabaseAccess) -> list[Finding]:
     """Everything that can be found out; stops early where the rest would make no sense."""
-    findings = await engine_of(place.url).examine(config, place)
+    findings = await engine_of(access.url).examine(config, access)
     if all(finding.level is not Level.WRONG for finding in findings):
-        findings.append(await _encryption_key(config, place))
+        findings.append(await _encryption_key(config, access))
     return findings
 
 
-async def _encryption_key(config: Config, place: Place) -> Finding:
+async def _encryption_key(config: Config, access: DatabaseAccess) -> Finding:
     """Whether the worker will be able to sign: it must have the key of what was stored last."""
     try:
-        sealer = Sealer(parse_keys(place.encryption_key or ""))
-        database = await open_database(config, place, "worker")
+        sealer = Sealer(parse_keys(access.encryption_key or ""))
+        database = await open_database(config, access, "worker")
         try:
             stored = await store_of(WorkerStore, database, "doctor").newest_secret()
         finally:

@@ -45,7 +45,7 @@ from surehook.store.cleaner import CleanerStore
 from surehook.store.database import Database
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 from surehook.store.orchestrator import FIRST_RAMP, Caps, OrchestratorStore
 from surehook.store.registry import RegistryStore
@@ -64,10 +64,10 @@ class Process:
     """The chosen components of one process, opened, and closed again in the end."""
 
     def __init__(
-        self, config: Config, place: Place, sender: Callable[[], Sender] | None = None
+        self, config: Config, access: DatabaseAccess, sender: Callable[[], Sender] | None = None
     ) -> None:
         self._config = config
-        self._place = place
+        self._access = access
         self._sender = sender or self._https_sender
         self.hints = Hints()
         self.databases: dict[str, Database] = {}
@@ -129,7 +129,7 @@ class Process:
     async def _database(self, component: str) -> Database:
         """The component's connections: one pool, whoever in this process asks for it."""
         if component not in self.databases:
-            database = await open_database(self._config, self._place, component)
+            database = await open_database(self._config, self._access, component)
             self.databases[component] = database
             self._metrics.installation = database.installation
         return self.databases[component]
@@ -220,7 +220,7 @@ class Process:
         )
 
     def _sealer(self) -> Sealer:
-        return Sealer(parse_keys(self._place.encryption_key or ""))
+        return Sealer(parse_keys(self._access.encryption_key or ""))
 
     def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")
@@ -289,14 +289,14 @@ class Process:
 
 async def serve(
     config: Config,
-    place: Place,
+    access: DatabaseAccess,
     names: Sequence[str],
     listening: Callable[[str], None] = lambda _address: None,
 ) -> None:
     """Run these components in this process until it is told to end; `listening` gets the address
     of the API, if it is among them."""
     crashpoints.arm_from_environment()
-    process = Process(config, place)
+    process = Process(config, access)
     try:
         await process.open(names)
     except BaseException:

@@ -12,7 +12,7 @@ from surehook import observe
 from surehook.config import Config
 from surehook.store.database import Database
 from surehook.store.engine import Engine
-from surehook.store.logins import Place, login
+from surehook.store.logins import DatabaseAccess, login
 
 Store = TypeVar("Store")
 
@@ -35,9 +35,9 @@ def store_of(kind: type[Store], database: Database, *more: object) -> Store:
     return made
 
 
-async def open_database(config: Config, place: Place, login_name: str) -> Database:
+async def open_database(config: Config, access: DatabaseAccess, login_name: str) -> Database:
     """The login's connections; refuses a database whose schema this program does not fit."""
-    who = login(config, place, login_name)
+    who = login(config, access, login_name)
     database = engine_of(who.url).database(config, who)
     await database.open()
     try:

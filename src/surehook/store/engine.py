@@ -11,7 +11,7 @@ from typing import Any
 from surehook.config import Config
 from surehook.store.database import Database
 from surehook.store.findings import Finding
-from surehook.store.logins import Login, Place
+from surehook.store.logins import DatabaseAccess, Login
 from surehook.store.migrations import State
 
 GOODBYE_SECONDS = 5.0
@@ -33,7 +33,7 @@ class Engine:
     set_installation: Callable[[Any, str], Awaitable[None]]
     as_sql: Callable[[State, int, bool], str]  # …, buckets, with roles → everything to run
     durability: Callable[[Config, Any], Awaitable[Finding]]  # may it forget what it took?
-    examine: Callable[[Config, Place], Awaitable[list[Finding]]]
+    examine: Callable[[Config, DatabaseAccess], Awaitable[list[Finding]]]
 
     @asynccontextmanager
     async def session(self, login: Login, timeout: float) -> AsyncIterator[Any]:

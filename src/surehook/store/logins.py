@@ -12,7 +12,7 @@ from surehook.model.roles import BY_LOGIN
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseAccess:
     """Where the database is and which secrets it needs: from the configuration, or embedded."""
 
     url: str
@@ -20,7 +20,7 @@ class Place:
     encryption_key: str | None = None  # of the subscriptions' secrets
 
     def __repr__(self) -> str:  # no secret in a log or a traceback
-        return f"Place({without_password(self.url)})"
+        return f"DatabaseAccess({without_password(self.url)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ def secret_fingerprint(role_secret: str) -> str:
     return digest.hex()[:12]
 
 
-def login(config: Config, place: Place, name: str) -> Login:
+def login(config: Config, access: DatabaseAccess, name: str) -> Login:
     """The login `name`: its own URL, else its own role, else the main login."""
     own_url = config.login_urls.get(name)
     if own_url:
         return Login(name, own_url)
-    if not config.flag("database.roles") or place.role_secret is None:
-        return Login(name, place.url)
+    if not config.flag("database.roles") or access.role_secret is None:
+        return Login(name, access.url)
     role = BY_LOGIN[name].name
-    return Login(name, place.url, role, derived_password(place.role_secret, role))
+    return Login(name, access.url, role, derived_password(access.role_secret, role))

@@ -25,7 +25,7 @@ from surehook.model.records import NewEvent
 from surehook.store import store_of
 from surehook.store.database import LockHeld, Refused
 from surehook.store.ingest import IngestStore
-from surehook.store.logins import Login, Place, derived_password, login
+from surehook.store.logins import DatabaseAccess, Login, derived_password, login
 from surehook.store.mysql import pool
 from surehook.store.mysql.connection import connect
 from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
@@ -195,10 +195,10 @@ async def test_a_connection_that_the_server_ended_is_not_given_out_again(
 
 
 async def test_a_statement_that_is_killed_or_takes_too_long_counts_as_unreachable(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     config = configure({"database.statement_timeout": 1})
-    database = MysqlDatabase(config, login(config, place, "ingest"))
+    database = MysqlDatabase(config, login(config, access, "ingest"))
     try:
         with pytest.raises(DatabaseUnreachable, match="does not answer"):
             # MySQL ends SLEEP early without an error: something that works instead.
@@ -288,10 +288,10 @@ async def test_what_the_server_refuses_has_our_names(ingest: MysqlDatabase, owne
 
 
 async def test_no_more_connections_are_opened_than_are_allowed(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
     config = configure({"database.connections": 3})
-    database = MysqlDatabase(config, login(config, place, "ingest"))
+    database = MysqlDatabase(config, login(config, access, "ingest"))
     try:
         slow = "SELECT CONNECTION_ID() FROM (SELECT SLEEP(0.02)) t"
         sessions = await asyncio.gather(*(ask(database, slow) for _ in range(12)))

@@ -18,7 +18,7 @@ from surehook.errors import AnswerIsNo, DatabaseUnreachable
 from surehook.model.roles import ROLES
 from surehook.process.doctor import examine, refuse_if_unsafe
 from surehook.store.findings import Finding, Level
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 from surehook.store.mysql import doctor
 from surehook.store.mysql.connection import Connection
 from surehook.store.mysql.server import Server as Words
@@ -51,9 +51,9 @@ async def changed(url: str, variable: str, value: str) -> AsyncIterator[None]:
 
 
 async def test_a_healthy_database_has_only_good_findings(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
-    findings = await examine(configure(UNSAFE), place)
+    findings = await examine(configure(UNSAFE), access)
     assert wrong(findings) == []
     assert [one.subject for one in findings] == [
         *("version", "durability", "clock", "writing", "packets", "schema", "tables", "parts"),
@@ -64,9 +64,9 @@ async def test_a_healthy_database_has_only_good_findings(
 
 
 async def test_without_roles_the_main_login_is_looked_at(
-    configure: Configure, place: Place
+    configure: Configure, access: DatabaseAccess
 ) -> None:
-    findings = await examine(configure({**UNSAFE, "database.roles": False}), place)
+    findings = await examine(configure({**UNSAFE, "database.roles": False}), access)
     assert wrong(findings) == []
     assert about(findings, "roles").level is Level.NOTE
     assert "rights are right" in about(findings, "main login").says
@@ -106,8 +106,8 @@ async def test_settings_under_which_writes_would_go_wrong_are_found(configure: C
             assert finding.level is Level.WRONG and "sync_binlog is not 1" in finding.says
             await connection.write("SET GLOBAL sync_binlog = 1")
             assert (await doctor.durability(configure(), connection)).level is Level.GOOD
-        place = Place(private.url, "a role secret of its own")
-        findings = await examine(configure(), place)
+        access = DatabaseAccess(private.url, "a role secret of its own")
+        findings = await examine(configure(), access)
         assert "binlog_format is STATEMENT" in about(findings, "writing").says
         assert "max_allowed_packet is 1.0 MiB" in about(findings, "packets").says
         schema = about(findings, "schema")
@@ -115,15 +115,15 @@ async def test_settings_under_which_writes_would_go_wrong_are_found(configure: C
         assert schema.advice == "Run `surehook migrate`."
         async with connected(private.url) as admin:
             await admin.native("SET GLOBAL binlog_format = ROW")
-            findings = await examine(configure(), place)
+            findings = await examine(configure(), access)
             assert "innodb_rollback_on_timeout is on" in about(findings, "writing").says
             await admin.native("SET GLOBAL read_only = 1")
-        findings = await examine(configure(), place)
+        findings = await examine(configure(), access)
         assert "it is a replica" in about(findings, "writing").says
 
 
 async def test_a_server_that_is_too_old_ends_the_examination(
-    configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Connection.__init__
 
@@ -132,14 +132,16 @@ async def test_a_server_that_is_too_old_ends_the_examination(
         self.server = Words("5.7.44-log")
 
     monkeypatch.setattr(Connection, "__init__", older)
-    (finding,) = await examine(configure(UNSAFE), place)
+    (finding,) = await examine(configure(UNSAFE), access)
     assert finding.level is Level.WRONG and "MySQL 5.7.44 is too old" in finding.says
 
 
-async def test_an_unreachable_database_is_no_finding(configure: Configure, place: Place) -> None:
-    url = urlsplit(place.url)._replace(query="unix_socket=/nowhere.sock").geturl()
+async def test_an_unreachable_database_is_no_finding(
+    configure: Configure, access: DatabaseAccess
+) -> None:
+    url = urlsplit(access.url)._replace(query="unix_socket=/nowhere.sock").geturl()
     with pytest.raises(DatabaseUnreachable):
-        await examine(configure(UNSAFE), Place(url, place.role_secret))
+        await examine(configure(UNSAFE), DatabaseAccess(url, access.role_secret))
 
 
 # ── The database ──────────────────────────────────────────────────────────────────────────────
@@ -153,15 +155,15 @@ async def test_an_unreachable_database_is_no_finding(configure: Configure, place
     ],
 )
 async def test_a_table_that_was_converted_is_found(
-    configure: Configure, place: Place, owner: Any, change: str
+    configure: Configure, access: DatabaseAccess, owner: Any, change: str
 ) -> None:
     await owner.native(change)
-    finding = about(await examine(configure(UNSAFE), place), "tables")
+    finding = about(await examine(configure(UNSAFE), access), "tables")
     assert finding.level is Level.WRONG and "router_gaps" in finding.says
 
 
 async def test_locks_that_do_not_skip_are_found(
-    configure: Configure, place: Place, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a server that accepts the words and waits."""
     real = Connection.fetch
@@ -171,26 +173,28 @@ async def test_locks_that_do_not_skip_are_found(
 
     monkeypatch.setattr(Connection, "fetch", waiting)
     monkeypatch.setattr(doctor, "SKIP_SECONDS_MAX", 0.2)
-    finding = about(await examine(configure(UNSAFE), place), "locks")
+    finding = about(await examine(configure(UNSAFE), access), "locks")
     assert finding.level is Level.WRONG and "does not skip here (it waited)" in finding.says
 
 
 async def test_rights_that_are_not_those_of_roles_py_are_found(
-    configure: Configure, place: Place, owner: Any
+    configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     for host in ("localhost", "%"):
         await owner.native(f"GRANT SELECT (payload) ON events TO 'router_worker'@'{host}'")
         await owner.native(f"REVOKE INSERT (payload) ON events FROM 'outbox_writer'@'{host}'")
-    findings = await examine(configure(UNSAFE), place)
+    findings = await examine(configure(UNSAFE), access)
     assert "may also SELECT events.payload" in about(findings, "role router_worker").says
     assert "lacks INSERT events.payload" in about(findings, "role outbox_writer").says
     assert about(findings, "role outbox_writer").advice == "Run `surehook migrate`."
     assert len(wrong(findings)) == 2
 
 
-async def test_a_role_that_cannot_log_in_is_found(configure: Configure, place: Place) -> None:
+async def test_a_role_that_cannot_log_in_is_found(
+    configure: Configure, access: DatabaseAccess
+) -> None:
     config: Config = configure(UNSAFE)
-    findings = await examine(config, Place(place.url, "another role secret"))
+    findings = await examine(config, DatabaseAccess(access.url, "another role secret"))
     assert {one.subject for one in wrong(findings)} == {f"role {role.name}" for role in ROLES}
     assert "does not let us in" in wrong(findings)[0].says
 
@@ -201,4 +205,4 @@ async def test_after_migrating_a_new_server_it_is_healthy(
     with private_directory() as directory, OWN_SERVERS[server_kind](directory / "d") as private:
         secret = "a role secret of its own"
         await migrate(private.url, role_secret=secret)
-        assert wrong(await examine(configure(UNSAFE), Place(private.url, secret))) == []
+        assert wrong(await examine(configure(UNSAFE), DatabaseAccess(private.url, secret))) == []

@@ -19,7 +19,7 @@ from surehook.config import Config
 from surehook.errors import AnswerIsNo, SurehookError
 from surehook.model.roles import ROLES_ON, TABLES_ON, Role
 from surehook.store.findings import Finding, Level
-from surehook.store.logins import Login, Place, login
+from surehook.store.logins import DatabaseAccess, Login, login
 from surehook.store.mysql import failures, rights
 from surehook.store.mysql.connection import Connection, connect
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
@@ -35,10 +35,10 @@ PACKET_BYTES_MIN = 16 * 1024**2
 ROLES = ROLES_ON["mysql"]
 
 
-async def examine(config: Config, place: Place) -> list[Finding]:
+async def examine(config: Config, access: DatabaseAccess) -> list[Finding]:
     """Everything that can be found out; stops early where the rest would make no sense."""
     timeout = config.seconds("database.connect_timeout")
-    connection = await connect(Login("doctor", place.url), timeout)
+    connection = await connect(Login("doctor", access.url), timeout)
     try:
         version = _version(connection)
         if version.level is Level.WRONG:
@@ -50,8 +50,8 @@ async def examine(config: Config, place: Place) -> list[Finding]:
             return findings
         findings.append(await _tables(connection))
         findings.append(await _parts(connection))
-        findings.append(await _skip_locked(connection, place, timeout))
-        findings += await _components(config, place)
+        findings.append(await _skip_locked(connection, access, timeout))
+        findings += await _components(config, access)
         return findings
     finally:
         await connection.close()
@@ -228,10 +228,10 @@ async def _parts(connection: Connection) -> Finding:
     return Finding("parts", Level.GOOD, "columns, keys and triggers are as migrated")
 
 
-async def _skip_locked(connection: Connection, place: Place, timeout: float) -> Finding:
+async def _skip_locked(connection: Connection, access: DatabaseAccess, timeout: float) -> Finding:
     """Lock a row here; another connection must pass it by, not wait and not get it."""
     row = "SELECT name FROM schema_settings WHERE name = 'buckets' FOR UPDATE"
-    other = await connect(Login("doctor", place.url), timeout)
+    other = await connect(Login("doctor", access.url), timeout)
     try:
         await connection.write("START TRANSACTION")
         await connection.fetch(row)
@@ -258,7 +258,7 @@ def _does_not_skip(reason: str) -> Finding:
 # ── The components' logins ────────────────────────────────────────────────────────────────────
 
 
-async def _components(config: Config, place: Place) -> list[Finding]:
+async def _components(config: Config, access: DatabaseAccess) -> list[Finding]:
     if not config.flag("database.roles"):
         return [
             Finding(
@@ -268,18 +268,18 @@ async def _components(config: Config, place: Place) -> list[Finding]:
                 "The database no longer stops a component that oversteps its part; the triggers "
                 "still refuse forbidden moves and changes of events and dead letters.",
             ),
-            await _component(config, place, _judge_main_login, ROLES[0]),
+            await _component(config, access, _judge_main_login, ROLES[0]),
         ]
-    return [await _component(config, place, _judge, role) for role in ROLES]
+    return [await _component(config, access, _judge, role) for role in ROLES]
 
 
 Judge = Callable[[Role, set[Right]], str]
 
 
-async def _component(config: Config, place: Place, judge: Judge, role: Role) -> Finding:
+async def _component(config: Config, access: DatabaseAccess, judge: Judge, role: Role) -> Finding:
     """Log in as the component does, through its pool, and look around."""
     subject = f"role {role.name}" if judge is _judge else "main login"
-    database = MysqlDatabase(config, login(config, place, role.login))
+    database = MysqlDatabase(config, login(config, access, role.login))
     try:
         await database.open()  # asserts the session settings from inside
         user, found = await database.run(_look_around)

@@ -1,4 +1,4 @@
-"""Where the database is: the configured one, or our own, started for as long as it is needed.
+"""Access to the database: the configured one, or our own, started for as long as it is needed.
 
 Reads   the configuration, the data directory of the embedded server
 Writes  nothing itself; starting the embedded server creates its data directory
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from surehook.config import Config
 from surehook.errors import EmbeddedServerError
-from surehook.store.logins import Place
+from surehook.store.logins import DatabaseAccess
 
 if TYPE_CHECKING:
     from surehook.embedded.server import EmbeddedServer
@@ -22,16 +22,16 @@ LOOK_SECONDS = 2.0
 
 
 @contextmanager
-def resolve_place(config: Config) -> Iterator[Place]:
+def open_access(config: Config) -> Iterator[DatabaseAccess]:
     """The database and its secrets; an embedded server that was not running is stopped again."""
     url = config.optional_text("database.url")
     role_secret = config.optional_text("database.role_secret")
     encryption_key = config.optional_text("delivery.encryption_key")
     if url is not None:
-        yield Place(url, role_secret, encryption_key)
+        yield DatabaseAccess(url, role_secret, encryption_key)
         return
     with running_server(config) as server:
-        yield Place(
+        yield DatabaseAccess(
             server.url,
             role_secret or server.role_secret,
             encryption_key or server.encryption_key,
