@@ -163,7 +163,7 @@ class Measurement:
         count = self._options.deliveries
         before, began = self._cpu(), time.monotonic()
         await self._publish(ingest, count)
-        hints.tell(Channel.EVENTS, 0)
+        hints.hint(Channel.EVENTS, 0)
         await self._ended(owner)
         seconds, after = time.monotonic() - began, self._cpu()
         return {

@@ -170,7 +170,7 @@ class Measurement:
             await owner.fetch("SELECT FROM router_cursor FOR UPDATE")
             figures = await self._timed("ingest", self._ingest(self._options.deliveries))
         before = await self._sessions(owner)
-        process.hints.tell(Channel.EVENTS, 0)
+        process.hints.hint(Channel.EVENTS, 0)
         figures |= await self._timed("deliver", self._ended(owner, self._options.deliveries + warm))
         after = await self._sessions(owner)
         for name in COMPONENTS:

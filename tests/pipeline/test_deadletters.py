@@ -176,7 +176,7 @@ async def test_a_hinted_death_is_written_at_once(
     async with running(configure(), access, ["deadletters"]) as process:
         await until_row(owner, "SELECT count(*) > 0 FROM dead_letter_cursor")
         saga_id = await a_saga(owner, status=DEAD)
-        process.hints.tell(Channel.DEATHS, 0, [saga_id, 10**9])
+        process.hints.hint(Channel.DEATHS, 0, [saga_id, 10**9])
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=1)
 
 

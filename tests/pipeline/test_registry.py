@@ -16,7 +16,7 @@ from surehook.errors import DatabaseUnreachable
 from surehook.model.records import Myself
 from surehook.pipeline import registry
 from surehook.pipeline.registry import Registry
-from surehook.pipeline.service import Component, Service
+from surehook.pipeline.service import Loop, Service
 from surehook.store import store_of
 from surehook.store.hints import Hints
 from surehook.store.logins import DatabaseAccess
@@ -26,7 +26,7 @@ from surehook.store.registry import RegistryStore
 ME = Myself("0123456789abcdef", "host.example", 4711, "1.2.3", "127.0.0.1:9464")
 
 
-class Idle(Component):
+class Idle(Loop):
     name = "router"
 
 

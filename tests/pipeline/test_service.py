@@ -23,15 +23,15 @@ from surehook.pipeline import service as service_module
 from surehook.pipeline.service import (
     LOOK_FIRST_SECONDS,
     LOOK_LAST_SECONDS,
-    Component,
     Group,
+    Loop,
     Service,
 )
 from surehook.store.hints import Channel, Hints
 from surehook.store.logins import DatabaseAccess
 
 
-class Scripted(Component):
+class Scripted(Loop):
     """Does what each step is told; the last one repeats."""
 
     name = "scripted"
@@ -57,7 +57,7 @@ class Scripted(Component):
 
 
 @asynccontextmanager
-async def at_work(component: Component, hints: Hints | None = None) -> AsyncIterator[Service]:
+async def at_work(component: Loop, hints: Hints | None = None) -> AsyncIterator[Service]:
     service = Service(component, hints or Hints(), None)
     work = asyncio.ensure_future(service.run())
     try:
@@ -86,13 +86,13 @@ async def test_a_hint_ends_the_rest_also_one_that_came_during_the_step() -> None
     component = Scripted(60)
     async with at_work(component, hints):
         await until(lambda: component.steps == 1)
-        hints.tell(Channel.EVENTS, 0)
+        hints.hint(Channel.EVENTS, 0)
         await until(lambda: component.steps == 2)
 
     class Hinted(Scripted):
         async def step(self) -> float:
             if self.steps == 0:
-                hints.tell(Channel.EVENTS, 0)
+                hints.hint(Channel.EVENTS, 0)
             return await super().step()
 
     hints = Hints()
@@ -267,7 +267,7 @@ class Deaf(Ears):
     notifies = False
 
 
-class Looking(Component):
+class Looking(Loop):
     """Notes how long it is left to rest, and asks for a minute each time."""
 
     name = "looking"

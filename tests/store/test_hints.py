@@ -36,9 +36,9 @@ async def test_who_hears_in_the_same_process_is_told_at_once_and_alone() -> None
     hints.send_outward(outward)
     heard: list[tuple[int, list[int]]] = []
     hints.on(Channel.RESULTS, lambda bucket, ids: heard.append((bucket, ids)))
-    hints.tell(Channel.RESULTS, 3, (n for n in (5, 6)))
+    hints.hint(Channel.RESULTS, 3, (n for n in (5, 6)))
     assert heard == [(3, [5, 6])]
-    hints.tell(Channel.JOBS, 3)
+    hints.hint(Channel.JOBS, 3)
     await until(lambda: outward.sent)
     assert outward.sent == [("surehook_jobs", "3:")]
     await hints.close()
@@ -48,8 +48,8 @@ async def test_a_burst_becomes_one_message_per_channel_and_bucket() -> None:
     hints, outward = Hints(), Outward()
     hints.send_outward(outward)
     for number in range(300):
-        hints.tell(Channel.RESULTS, number % 2, [number])
-        hints.tell(Channel.JOBS, 0)
+        hints.hint(Channel.RESULTS, number % 2, [number])
+        hints.hint(Channel.JOBS, 0)
     await until(lambda: len(outward.sent) >= 3)
     await hints.close()
     assert sorted(channel for channel, _ in outward.sent) == [
@@ -64,7 +64,7 @@ async def test_more_ids_than_one_message_holds_are_told_in_several() -> None:
     hints.send_outward(outward)
     largest = 2**63 - 1
     wanted = set(range(largest - 2000, largest))
-    hints.tell(Channel.RESULTS, 0, wanted)
+    hints.hint(Channel.RESULTS, 0, wanted)
     told: set[int] = set()
     other = Hints()
     other.on(Channel.RESULTS, lambda _, ids: told.update(ids))
@@ -92,12 +92,12 @@ async def test_what_is_not_ours_is_ignored() -> None:
 async def test_a_database_that_is_gone_costs_only_those_hints() -> None:
     hints, outward = Hints(), Outward(failures=1)
     hints.send_outward(outward)
-    hints.tell(Channel.RESULTS, 0, [1])
+    hints.hint(Channel.RESULTS, 0, [1])
     await until(lambda: outward.failures == 0)
     await asyncio.sleep(0)
 
     def told_again() -> bool:
-        hints.tell(Channel.RESULTS, 0, [2])
+        hints.hint(Channel.RESULTS, 0, [2])
         return bool(outward.sent)
 
     await until(told_again)
@@ -112,7 +112,7 @@ async def test_a_hint_crosses_processes_after_the_commit(open_store: OpenStore) 
     hints.send_outward(teller.notify)
     heard: list[str] = []
     async with hearer.listening(Channel.RESULTS, heard.append):
-        hints.tell(Channel.RESULTS, 2, [7, 8])
+        hints.hint(Channel.RESULTS, 2, [7, 8])
         await until(lambda: heard)
     assert heard == ["2:7,8"]
     await hints.close()

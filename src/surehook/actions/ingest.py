@@ -233,7 +233,7 @@ class Ingest:
 
     def _tell(self, buckets: list[int]) -> None:
         for bucket in set(buckets):
-            self._hints.tell(Channel.EVENTS, bucket)
+            self._hints.hint(Channel.EVENTS, bucket)
 
 
 class Ticket:

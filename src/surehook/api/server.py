@@ -19,7 +19,7 @@ from surehook.api.app import Api
 from surehook.api.connection import Connection, Phase, Shared
 from surehook.api.problems import UNAVAILABLE
 from surehook.errors import Unreachable
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 
 SWEEP_SECONDS = 0.25
 DRAIN_SECONDS = 10.0
@@ -28,7 +28,7 @@ BACKLOG = 2048
 DESCRIPTORS_SPARE = 512
 
 
-class Server(Component):
+class Server(Loop):
     """The component `api`: listens, keeps its limits, drains."""
 
     name = "api"
@@ -59,7 +59,7 @@ class Server(Component):
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def introduction(self) -> dict[str, object]:
+    def start_fields(self) -> dict[str, object]:
         return {"listen": self.address}
 
     @property

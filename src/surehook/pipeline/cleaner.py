@@ -15,7 +15,7 @@ from surehook.delivery import ErrorCode
 from surehook.model.records import correlation_id
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 from surehook.store.cleaner import CleanerStore
 from surehook.store.hints import Channel, Hints
 
@@ -25,7 +25,7 @@ POLL_MAX_SECONDS = 1.0
 BLOCKED_SECONDS = 0.01
 
 
-class Cleaner(Component):
+class Cleaner(Loop):
     name = "cleaner"
 
     def __init__(self, store: CleanerStore, hints: Hints, buckets: Sequence[int]) -> None:
@@ -62,9 +62,9 @@ class Cleaner(Component):
             )
         failed = [lease.saga_id for lease in expired if lease.status is JobStatus.FAILED]
         if failed:
-            self._hints.tell(Channel.RESULTS, bucket, failed)
+            self._hints.hint(Channel.RESULTS, bucket, failed)
         if len(failed) < len(expired):
-            self._hints.tell(Channel.JOBS, bucket)
+            self._hints.hint(Channel.JOBS, bucket)
         if len(expired) == BATCH:
             return 0
         return max(await self._until_expiry(bucket), BLOCKED_SECONDS)

@@ -21,7 +21,7 @@ from surehook import observe
 from surehook.model.records import Requeued, SagaId, correlation_id
 from surehook.model.states import SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 from surehook.store.deadletters import BEGINNING, DeadLetterStore, DeathKey, Filter
 from surehook.store.hints import Channel, Hints
 
@@ -45,7 +45,7 @@ class _Sweep:
     hinted: set[int] = field(default_factory=set)
 
 
-class DeadLetters(Component):
+class DeadLetters(Loop):
     name = "deadletters"
     wakes_on = (Channel.DEATHS,)
 
@@ -166,5 +166,5 @@ class Requeue:
                     dead_letter_id=answer.dead_letter_id,
                 )
         if any(answer.created for answer in answers):
-            self._hints.tell(Channel.SAGAS, bucket)
+            self._hints.hint(Channel.SAGAS, bucket)
         return answers

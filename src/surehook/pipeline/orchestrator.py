@@ -35,7 +35,7 @@ from surehook.model.records import (
 from surehook.model.retry import Policy
 from surehook.model.states import SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 from surehook.pipeline.shares import (
     LASTING,
     LASTING_EXPRESS,
@@ -102,7 +102,7 @@ class _Bucket:
     idle: bool = False  # nothing was due at the last look
 
 
-class Orchestrator(Component):
+class Orchestrator(Loop):
     name = "orchestrator"
     urgent = True
     wakes_on = (Channel.SAGAS, Channel.RESULTS)
@@ -243,7 +243,7 @@ class Orchestrator(Component):
         await crashpoints.here("orchestrator.after_create")
         await self._store.start_sagas(bucket.number, picked)
         await crashpoints.here("orchestrator.after_start")
-        self._hints.tell(Channel.JOBS, bucket.number)
+        self._hints.hint(Channel.JOBS, bucket.number)
         _report_created(picked)
         return len(picked)
 
@@ -307,7 +307,7 @@ class Orchestrator(Component):
             await crashpoints.here("orchestrator.after_apply")
         deaths = [r.saga_id for r in applied if r.status is SagaStatus.DEAD_LETTERED]
         if deaths:
-            self._hints.tell(Channel.DEATHS, bucket.number, deaths)
+            self._hints.hint(Channel.DEATHS, bucket.number, deaths)
         _report_applied(applied)
         await self._learn(bucket, applied)
         return applied

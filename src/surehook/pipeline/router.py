@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from surehook import observe
 from surehook.model.records import correlation_id
 from surehook.model.states import SagaStatus
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 from surehook.store.hints import Channel, Hints
 from surehook.store.router import RouterStore
 
-# An idle router looks this often: events that an application inserts by itself bring no hint.
+# An idle router polls this often: events that an application inserts directly bring no hint.
 POLL_SECONDS = 0.05
 IDLE_POLL_SECONDS = 0.25
-# After this many looks in vain it is idle.
+# After this many empty polls it is idle.
 IDLE_AFTER = 40
 
 
-class Router(Component):
+class Router(Loop):
     name = "router"
     urgent = True
     wakes_on = (Channel.EVENTS,)
@@ -40,15 +40,15 @@ class Router(Component):
         self._hints = hints
         self._buckets = buckets
         self._batch = batch
-        self._in_vain = 0
+        self._empty_polls = 0
 
     async def step(self) -> float:
         more = [await self._route(bucket) for bucket in self._buckets]
         if any(more):
-            self._in_vain = 0
+            self._empty_polls = 0
             return 0
-        self._in_vain += 1
-        return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
+        self._empty_polls += 1
+        return POLL_SECONDS if self._empty_polls < IDLE_AFTER else IDLE_POLL_SECONDS
 
     async def _route(self, bucket: int) -> bool:
         """One page; whether to look again at once."""
@@ -65,6 +65,6 @@ class Router(Component):
                 subscription_id=saga.subscription_id,
             )
         if sagas:
-            self._hints.tell(Channel.SAGAS, bucket)
-            self._in_vain = 0
+            self._hints.hint(Channel.SAGAS, bucket)
+            self._empty_polls = 0
         return more

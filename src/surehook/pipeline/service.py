@@ -24,8 +24,8 @@ BACK_OFF_FIRST_SECONDS = 0.1
 # Two steps begin at least this far apart, unless the first said that there is more to do.
 PACE_SECONDS = 0.004
 BACK_OFF_MAX_SECONDS = 5.0
-# Where processes cannot wake each other through the database, a component that would be woken looks
-# by itself: soon after there was work, then less and less often.
+# Where processes cannot wake each other through the database, a component polls instead: soon after
+# there was work, then less and less often.
 LOOK_FIRST_SECONDS = 0.01
 LOOK_LAST_SECONDS = 0.5
 LOOK_GROWTH = 1.25
@@ -44,13 +44,13 @@ class Listening(Protocol):
     def listening(self, channel: str, heard: Callable[[str], None]) -> Any: ...
 
 
-class Component:
+class Loop:
     """What runs in a service. Subclasses implement `step` and may implement the rest."""
 
     name = "component"
     # The hints that end this component's rest.
     wakes_on: tuple[Channel, ...] = ()
-    # Whether deliveries wait for it: then it looks often where no hint can reach it.
+    # Whether deliveries wait for it: then it polls often where no hint can reach it.
     urgent = False
 
     def __init__(self) -> None:
@@ -59,8 +59,8 @@ class Component:
     async def start(self) -> None:
         """Once, before the first step."""
 
-    def introduction(self) -> dict[str, object]:
-        """What else is worth a place in the line that tells of its start."""
+    def start_fields(self) -> dict[str, object]:
+        """Extra fields for the component.started log line."""
         return {}
 
     async def step(self) -> float:
@@ -94,7 +94,7 @@ class Service:
 
     def __init__(
         self,
-        component: Component,
+        component: Loop,
         hints: Hints,
         database: Listening | None,
         installation: str | None = None,
@@ -113,13 +113,13 @@ class Service:
             hints.on(channel, _bound(component, channel))
 
     def trouble(self) -> str | None:
-        """Why this loop does not go round as it should; None = it does."""
+        """Why this loop makes no progress; None = it does."""
         if self._lost:
             return "The database does not answer."
         if self._failures >= FAILURES_IN_A_ROW:
             return f"It failed {self._failures} times in a row."
         stuck = time.monotonic() - self._turned_at
-        return f"It has not gone round for {stuck:.0f} s." if stuck > STUCK_SECONDS else None
+        return f"No step has completed for {stuck:.0f} s." if stuck > STUCK_SECONDS else None
 
     def step_age(self) -> float:
         """Seconds since its last step began."""
@@ -144,7 +144,7 @@ class Service:
                 "component.started",
                 component=name,
                 installation=self._installation,
-                **self.component.introduction(),
+                **self.component.start_fields(),
             )
             await self._loop()
             observe.emit("component.draining", component=name)
@@ -192,7 +192,7 @@ class Service:
                 await self._keep_pace()
 
     def _next_look(self) -> float:
-        """How long a component rests that nobody in another process can wake."""
+        """How long a component rests that no other process can wake."""
         seconds = self._look_seconds
         self._look_seconds = min(seconds * LOOK_GROWTH, LOOK_LAST_SECONDS)
         return seconds
@@ -220,7 +220,7 @@ class Service:
             await asyncio.sleep(_back_off(failures + 1))
 
 
-def _bound(component: Component, channel: Channel) -> Callable[[int, list[int]], None]:
+def _bound(component: Loop, channel: Channel) -> Callable[[int, list[int]], None]:
     return lambda bucket, ids: component.heard(channel, bucket, ids)
 
 

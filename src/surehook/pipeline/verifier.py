@@ -32,7 +32,7 @@ from surehook.delivery.signature import parse_secret, signed_headers
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
 from surehook.model.records import SIGNING_PLACE, Verification
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 from surehook.receive import VERIFICATION_TYPE
 from surehook.store.hints import Channel, Hints
 from surehook.store.verifier import Challenge, VerifierStore
@@ -73,7 +73,7 @@ class Verifications:
         )
         if made is None:
             raise NotFound(f"There is no subscription {subscription_id}.")
-        self._hints.tell(Channel.CHALLENGES, 0)
+        self._hints.hint(Channel.CHALLENGES, 0)
         return await self.read(made)
 
     async def request_if_trusted(self, subscription_id: int, url: str) -> bool:
@@ -123,7 +123,7 @@ class Verifications:
             )
 
 
-class Verifier(Component):
+class Verifier(Loop):
     name = "verifier"
     wakes_on = (Channel.CHALLENGES,)
 

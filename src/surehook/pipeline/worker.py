@@ -28,7 +28,7 @@ from surehook.errors import DatabaseUnreachable
 from surehook.model.records import JobReport, Lane, LeasedJob, correlation_id
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.observe import crashpoints
-from surehook.pipeline.service import Component
+from surehook.pipeline.service import Loop
 from surehook.pipeline.slots import Room, Slots
 from surehook.store.hints import Channel, Hints
 from surehook.store.orchestrator import SLOW_SECONDS
@@ -73,7 +73,7 @@ class _Lease:
         self.aged = False  # it has lasted for long
 
 
-class Worker(Component):
+class Worker(Loop):
     name = "worker"
     urgent = True
     wakes_on = (Channel.JOBS,)
@@ -111,8 +111,8 @@ class Worker(Component):
         }
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushes: set[asyncio.Task[None]] = set()
-        self._told_lost = False
-        self._in_vain = 0
+        self._outage_logged = False
+        self._empty_polls = 0
         self._leased_at = 0.0
         self._suspects_due = 0.0
         self._draining_for_suspects = False
@@ -138,10 +138,10 @@ class Worker(Component):
         self._leased_at = time.monotonic()
         leased, self._busy = await self._lease()
         if leased:
-            self._in_vain = 0
+            self._empty_polls = 0
             return 0 if self._busy else POLL_FAST_SECONDS
-        self._in_vain += 1
-        return POLL_SECONDS if self._in_vain < IDLE_AFTER else IDLE_POLL_SECONDS
+        self._empty_polls += 1
+        return POLL_SECONDS if self._empty_polls < IDLE_AFTER else IDLE_POLL_SECONDS
 
     def _worth_leasing(self) -> int:
         """A statement for one free slot costs as much as one for many: let some gather, but not
@@ -349,12 +349,12 @@ class Worker(Component):
                 written = await self._store.finish_jobs(bucket, reports)
                 break
             except Exception as error:
-                self._tell_trouble(error)
+                self._log_outage(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)
-        self._told_lost = False
+        self._outage_logged = False
         await crashpoints.here("worker.after_finish")
-        self._hints.tell(Channel.RESULTS, bucket, (saga_id for _, saga_id in written))
+        self._hints.hint(Channel.RESULTS, bucket, (saga_id for _, saga_id in written))
         if len(written) < len(reports):
             known = {job_id for job_id, _ in written}
             for lease, report in results:
@@ -370,12 +370,12 @@ class Worker(Component):
                         worker_id=self._worker_id,
                     )
 
-    def _tell_trouble(self, error: Exception) -> None:
-        """Every batch that waits to be written meets an outage: it is told once."""
+    def _log_outage(self, error: Exception) -> None:
+        """Log an outage once, not once per waiting batch."""
         if not isinstance(error, DatabaseUnreachable):
             observe.emit("component.failed", component=self.name, reason=str(error))
-        elif not self._told_lost:
-            self._told_lost = True
+        elif not self._outage_logged:
+            self._outage_logged = True
             observe.emit("database.lost", component=self.name, reason=error.message)
 
     def _report(self, lease: _Lease, outcome: Outcome) -> None:

@@ -34,7 +34,7 @@ from surehook.pipeline.orchestrator import Orchestrator
 from surehook.pipeline.registry import Registry
 from surehook.pipeline.requests import Requests
 from surehook.pipeline.router import Router
-from surehook.pipeline.service import Component, Group, Service
+from surehook.pipeline.service import Group, Loop, Service
 from surehook.pipeline.shared_figures import SharedFigures
 from surehook.pipeline.slots import most_at_once
 from surehook.pipeline.verifier import Verifier
@@ -134,7 +134,7 @@ class Process:
             self._metrics.installation = database.installation
         return self.databases[component]
 
-    async def _api(self) -> Component:
+    async def _api(self) -> Loop:
         """The HTTP API with a login for each component that it calls."""
         from surehook.process.assembly import API_COMPONENTS, assemble
 
@@ -152,7 +152,7 @@ class Process:
         self.api.bind()
         return self.api
 
-    async def _component(self, name: str, database: Database, buckets: list[int]) -> Component:
+    async def _component(self, name: str, database: Database, buckets: list[int]) -> Loop:
         config = self._config
         match name:
             case "router":

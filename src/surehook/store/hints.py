@@ -1,10 +1,10 @@
-"""Hints: how one component tells another that there is work.
+"""Hints: how one component lets another know that there is work.
 
 Reads   notifications       Writes  notifications (NOTIFY)
 
 In the same process a hint is a function call; to other processes it is one coalesced NOTIFY on a
-direct connection, sent after the commit. Nothing rests on hints: every component also looks by
-itself, so that a lost one costs a moment and never a delivery.
+direct connection, sent after the commit. Nothing depends on hints: every component also polls, so
+a lost one costs a moment and never a delivery.
 """
 
 from __future__ import annotations
@@ -50,14 +50,11 @@ class Hints:
         """Let a component of this process hear a channel."""
         self._local[channel].append(heard)
 
-    def hears(self, channel: Channel) -> bool:
-        return bool(self._local[channel])
-
     def send_outward(self, notify: Notify | None) -> None:
         self._outward = notify
 
-    def tell(self, channel: Channel, bucket: int, ids: Iterable[int] = ()) -> None:
-        """There is work. Who hears it in this process is told now; else other processes are."""
+    def hint(self, channel: Channel, bucket: int, ids: Iterable[int] = ()) -> None:
+        """Wakes listeners in this process; if there are none, notifies other processes."""
         listeners = self._local[channel]
         if listeners:
             known = list(ids)
@@ -81,7 +78,7 @@ class Hints:
                     try:
                         await self._outward(channel, message)
                     except DatabaseUnreachable:
-                        return  # the database is gone; whoever needs to know looks by itself
+                        return  # the database is gone; the other components poll
 
     def hear(self, channel: Channel, message: str) -> None:
         """A notification from another process."""
