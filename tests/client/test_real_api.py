@@ -198,6 +198,15 @@ async def test_lists_go_on_over_all_pages(client: Either) -> None:
     assert len(listed) == 25
 
 
+async def test_a_page_is_one_request_and_names_the_next_page(client: Either) -> None:
+    stored = await client("publish_batch", [NewEvent("page", number) for number in range(5)])
+    first = await client("events.page", event_type="page", limit=3)
+    second = await client("events.page", event_type="page", limit=3, cursor=first.next)
+    assert (len(first.items), len(second.items), second.next) == (3, 2, None)
+    found = {event.id for event in [*first.items, *second.items]}
+    assert found == {item.id for item in stored}
+
+
 async def test_a_taken_key_fails_only_its_own_item_of_a_batch(client: Either) -> None:
     await client("publish", "a", 1, tenant="acme", external_id="taken")
     good = NewEvent("a", 2, tenant="acme")

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -24,12 +24,8 @@ from surehook.cli.output import say_which
 from surehook.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from surehook.client.blocking import Client
-    from surehook.client.calls import Call
-    from surehook.client.results import Page
+    from surehook.client import Client
     from surehook.config import Config
-
-T = TypeVar("T")
 
 # A person waits: so many tries take about a second if nobody listens there.
 TRIES_MAX = 4
@@ -60,7 +56,7 @@ class Api:
     @contextmanager
     def client(self, seconds: float = CALL_SECONDS, tries: int = TRIES_MAX) -> Iterator[Client]:
         """A client whose errors say what to do. `seconds` is for one try."""
-        from surehook.client.blocking import Client
+        from surehook.client import Client
         from surehook.client.tries import Retry
 
         self._check_url()
@@ -220,12 +216,6 @@ def _how_to_repeat(external_id: str | None) -> str:
     if external_id is None:
         return ""
     return f" To repeat it without storing it twice: --external-id {external_id}"
-
-
-def one_page(client: Client, call: Call[Page[T]]) -> Page[T]:
-    """A page and no more, where the client's own lists would go on to the end."""
-    page: Page[T] = client._run(call)
-    return page
 
 
 @contextmanager

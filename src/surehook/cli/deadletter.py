@@ -42,7 +42,7 @@ from surehook.errors import AnswerIsNo, UsageError
 from surehook.model.wording import counted
 
 if TYPE_CHECKING:
-    from surehook.client.blocking import Client
+    from surehook.client import Client
     from surehook.client.errors import ClientError
     from surehook.client.results import DeadLetter, Requeued, RequeuedMany
 

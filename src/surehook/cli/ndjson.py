@@ -19,7 +19,7 @@ import msgspec
 from surehook.cli.arguments import STANDARD_INPUT, opened, readable
 from surehook.cli.connection import Api
 from surehook.cli.output import done, note, progress, safe, write_json
-from surehook.client.blocking import Client
+from surehook.client import Client
 from surehook.client.calls import NewEvent
 from surehook.client.errors import ClientError, InvalidRequest
 from surehook.client.results import BatchItem

@@ -23,7 +23,7 @@ from surehook.cli.output import as_json_option, done, note, write_json
 from surehook.errors import UsageError
 
 if TYPE_CHECKING:
-    from surehook.client.blocking import Client
+    from surehook.client import Client
 
 LOOKED_AT = 200
 SHOWN = 3

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli.arguments import COUNT_MAX, Finite
-from surehook.cli.connection import Api, one_page, through_api
+from surehook.cli.connection import Api, through_api
 from surehook.cli.delivery import delivery_filters
 from surehook.cli.output import as_lines_option, note, status, write_json
 
 if TYPE_CHECKING:
-    from surehook.client.blocking import Client
+    from surehook.client import Client
     from surehook.client.results import Delivery, DeliveryWithAttempts
 
 PAGE = 200
@@ -93,14 +93,10 @@ class Watch:
 
     def _page(self) -> list[Delivery]:
         """The newest page, and further ones while all on it are new."""
-        from surehook.client.calls import list_deliveries
-
         found: list[Delivery] = []
         cursor: str | None = None
         for _ in range(PAGES_MAX):
-            page = one_page(
-                self._client, list_deliveries(limit=PAGE, cursor=cursor, **self._filters)
-            )
+            page = self._client.deliveries.page(limit=PAGE, cursor=cursor, **self._filters)
             found += page.items
             cursor = page.next
             all_new = len(page.items) == PAGE and page.items[-1].id > self._newest

@@ -9,8 +9,8 @@ Writes  nothing; talks to the HTTP API alone
     tries.py         what is tried again, and when
     wire.py          HTTP/1.1 without input or output: request to bytes, bytes to answer
     settings.py      what both are made with
-    blocking.py      Client: sockets and threads
-    asynchronous.py  AsyncClient: asyncio streams
+    blocking.py      Client            sockets.py  its connections: sockets and threads
+    asynchronous.py  AsyncClient       streams.py  its connections: asyncio
 
 Importing this package imports none of them: `from surehook import Client` takes what it needs.
 """

@@ -24,9 +24,10 @@ from surehook.client import calls
 from surehook.client.calls import Call
 from surehook.client.errors import ClientError
 from surehook.client.results import DeliveryWithAttempts, EventWithDeliveries, Page
-from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
+from surehook.client.settings import TIMEOUT_SECONDS, ClientSettings
+from surehook.client.streams import Connections
 from surehook.client.tries import Retry
-from surehook.client.wire import Answer, Broken, Parser, is_silent
+from surehook.client.wire import Broken
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +76,7 @@ def _paged(
 
 class Events(Resource):
     list = _paged(calls.list_events)
+    page = _method(calls.list_events)
 
     async def get(self, event_id: int) -> EventWithDeliveries:
         """One event with its payload and all of its deliveries."""
@@ -89,6 +91,7 @@ class Events(Resource):
 class Subscriptions(Resource):
     create = _method(calls.create_subscription)
     list = _paged(calls.list_subscriptions)
+    page = _method(calls.list_subscriptions)
     get = _method(calls.get_subscription)
     update = _method(calls.update_subscription)
     verify = _method(calls.verify_subscription)
@@ -99,6 +102,7 @@ class Subscriptions(Resource):
 
 class Deliveries(Resource):
     list = _paged(calls.list_deliveries)
+    page = _method(calls.list_deliveries)
     get = _method(calls.get_delivery)
 
     async def wait_until_done(
@@ -117,6 +121,7 @@ class Deliveries(Resource):
 
 class DeadLetters(Resource):
     list = _paged(calls.list_dead_letters)
+    page = _method(calls.list_dead_letters)
     get = _method(calls.get_dead_letter)
     requeue = _method(calls.requeue_dead_letter)
     requeue_many = _method(calls.requeue_dead_letters)
@@ -125,6 +130,7 @@ class DeadLetters(Resource):
 class Keys(Resource):
     create = _method(calls.create_key)
     list = _paged(calls.list_keys)
+    page = _method(calls.list_keys)
     revoke = _method(calls.revoke_key)
 
 
@@ -145,8 +151,8 @@ class AsyncClient(Resource):
     ) -> None:
         """The arguments are Client's."""
         super().__init__(self._call)
-        self._settings = Settings(url, key, timeout, retry, ca_file)
-        self._connections = _Connections(self._settings)
+        self._settings = ClientSettings(url, key, timeout, retry, ca_file)
+        self._connections = Connections(self._settings)
         self.events = Events(self._call)
         self.subscriptions = Subscriptions(self._call)
         self.deliveries = Deliveries(self._call)
@@ -186,85 +192,3 @@ class AsyncClient(Resource):
         except ClientError as error:
             error.external_id = call.external_id
             raise
-
-
-# ── Connections ───────────────────────────────────────────────────────────────────────────────
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class _Connections:
-    """Streams to one origin: one exchange at a time on each, idle ones kept."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._idle: list[tuple[Streams, float]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def exchange(self, request: bytes, deadline: float) -> Answer:
-        """Send and read the whole answer. Raises Broken; the connection is then gone."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # those of a loop that has ended are dead
-            self._loop, self._idle = loop, []
-        ends = loop.time() + deadline - time.monotonic()
-        streams = self._take() or await self._connect(ends)
-        answer = None
-        try:
-            answer = await _exchange(*streams, request, ends)
-        finally:
-            if answer is not None and answer.keep_alive and len(self._idle) < IDLE_MAX:
-                self._idle.append((streams, loop.time()))
-            else:
-                streams[1].transport.abort()
-        return answer
-
-    async def close(self) -> None:
-        idle, self._idle = self._idle, []
-        for (_, writer), _ in idle:
-            writer.transport.abort()
-        await asyncio.sleep(0)  # lets the transports see it
-
-    def _take(self) -> Streams | None:
-        now = asyncio.get_running_loop().time()
-        while self._idle:
-            (reader, writer), since = self._idle.pop()
-            if now - since < IDLE_SECONDS_MAX and _is_silent(reader, writer):
-                return reader, writer
-            writer.transport.abort()
-        return None
-
-    async def _connect(self, ends: float) -> Streams:
-        origin, tls = self._settings.origin, self._settings.tls()
-        try:
-            async with asyncio.timeout_at(ends):
-                return await asyncio.open_connection(origin.host, origin.port, ssl=tls)
-        except OSError as error:  # TimeoutError too
-            raise self._settings.failure(error) from error
-
-
-def _is_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Neither the loop nor the socket has anything that the server said unasked: it would be taken
-    for the answer to the next request."""
-    if reader.at_eof() or writer.transport.is_closing():
-        return False
-    read_ahead: bytearray = vars(reader)["_buffer"]  # there is no other way to ask
-    return not read_ahead and is_silent(writer.get_extra_info("socket").fileno())
-
-
-async def _exchange(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, ends: float
-) -> Answer:
-    parser = Parser()
-    try:
-        async with asyncio.timeout_at(ends):
-            writer.write(request)
-            while parser.answer is None:
-                data = await reader.read(65536)
-                if not data:
-                    raise Broken("the connection was closed before the answer was complete")
-                parser.feed(data)
-    except TimeoutError:
-        raise Broken("timed out") from None
-    except OSError as error:
-        raise Broken(f"the connection broke: {error}") from error
-    return parser.answer

@@ -11,11 +11,7 @@ a fork the child opens connections of its own.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
@@ -26,9 +22,10 @@ from surehook.client import calls
 from surehook.client.calls import Call
 from surehook.client.errors import ClientError
 from surehook.client.results import DeliveryWithAttempts, EventWithDeliveries, Page
-from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, TIMEOUT_SECONDS, Settings
+from surehook.client.settings import TIMEOUT_SECONDS, ClientSettings
+from surehook.client.sockets import Connections
 from surehook.client.tries import Retry
-from surehook.client.wire import Answer, Broken, Parser, is_silent
+from surehook.client.wire import Broken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +72,7 @@ def _paged(make: Callable[P, Call[Page[T]]]) -> Callable[Concatenate[Resource, P
 
 class Events(Resource):
     list = _paged(calls.list_events)
+    page = _method(calls.list_events)
 
     def get(self, event_id: int) -> EventWithDeliveries:
         """One event with its payload and all of its deliveries."""
@@ -88,6 +86,7 @@ class Events(Resource):
 class Subscriptions(Resource):
     create = _method(calls.create_subscription)
     list = _paged(calls.list_subscriptions)
+    page = _method(calls.list_subscriptions)
     get = _method(calls.get_subscription)
     update = _method(calls.update_subscription)
     verify = _method(calls.verify_subscription)
@@ -98,6 +97,7 @@ class Subscriptions(Resource):
 
 class Deliveries(Resource):
     list = _paged(calls.list_deliveries)
+    page = _method(calls.list_deliveries)
     get = _method(calls.get_delivery)
 
     def wait_until_done(self, delivery_id: int, timeout: float = 60.0) -> DeliveryWithAttempts:
@@ -114,6 +114,7 @@ class Deliveries(Resource):
 
 class DeadLetters(Resource):
     list = _paged(calls.list_dead_letters)
+    page = _method(calls.list_dead_letters)
     get = _method(calls.get_dead_letter)
     requeue = _method(calls.requeue_dead_letter)
     requeue_many = _method(calls.requeue_dead_letters)
@@ -122,6 +123,7 @@ class DeadLetters(Resource):
 class Keys(Resource):
     create = _method(calls.create_key)
     list = _paged(calls.list_keys)
+    page = _method(calls.list_keys)
     revoke = _method(calls.revoke_key)
 
 
@@ -144,8 +146,8 @@ class Client(Resource):
         and `key` come from SUREHOOK_URL and SUREHOOK_API_KEY. `ca_file`: more authorities to trust.
         """
         super().__init__(self._call)
-        self._settings = Settings(url, key, timeout, retry, ca_file)
-        self._connections = _Connections(self._settings)
+        self._settings = ClientSettings(url, key, timeout, retry, ca_file)
+        self._connections = Connections(self._settings)
         self.events = Events(self._call)
         self.subscriptions = Subscriptions(self._call)
         self.deliveries = Deliveries(self._call)
@@ -185,99 +187,3 @@ class Client(Resource):
         except ClientError as error:
             error.external_id = call.external_id
             raise
-
-
-# ── Connections ───────────────────────────────────────────────────────────────────────────────
-
-
-class _Connections:
-    """Sockets to one origin: one exchange at a time on each, idle ones kept."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._idle: list[tuple[socket.socket, float]] = []
-        self._process = os.getpid()
-
-    def exchange(self, request: bytes, deadline: float) -> Answer:
-        """Send and read the whole answer. Raises Broken; the connection is then gone."""
-        connection = self._take() or self._connect(deadline)
-        try:
-            answer = _exchange(connection, request, deadline)
-        except BaseException:
-            connection.close()
-            raise
-        if answer.keep_alive:
-            self._keep(connection)
-        else:
-            connection.close()
-        return answer
-
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            connection.close()
-
-    def _take(self) -> socket.socket | None:
-        if os.getpid() != self._process:  # a fork: the parent's connections are not ours
-            self._lock, self._process = threading.Lock(), os.getpid()
-            self.close()
-        while True:
-            with self._lock:
-                if not self._idle:
-                    return None
-                connection, since = self._idle.pop()  # the one used last is the most alive
-            if time.monotonic() - since < IDLE_SECONDS_MAX and is_silent(connection.fileno()):
-                return connection
-            connection.close()
-
-    def _keep(self, connection: socket.socket) -> None:
-        with self._lock:
-            if len(self._idle) < IDLE_MAX:
-                self._idle.append((connection, time.monotonic()))
-                return
-        connection.close()
-
-    def _connect(self, deadline: float) -> socket.socket:
-        origin, tls = self._settings.origin, self._settings.tls()
-        connection: socket.socket | None = None
-        try:
-            left = _left(deadline)
-            connection = socket.create_connection((origin.host, origin.port), timeout=left)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tls is not None:
-                connection.settimeout(_left(deadline))
-                connection = tls.wrap_socket(connection, server_hostname=origin.host)
-            return connection
-        except OSError as error:  # TimeoutError too
-            if connection is not None:
-                connection.close()
-            raise self._settings.failure(error) from error
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _exchange(connection: socket.socket, request: bytes, deadline: float) -> Answer:
-    parser = Parser()
-    try:
-        connection.settimeout(_left(deadline))
-        # A server may answer and close before it has read all of a large request.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.sendall(request)
-        while parser.answer is None:
-            connection.settimeout(_left(deadline))
-            data = connection.recv(65536)
-            if not data:
-                raise Broken("the connection was closed before the answer was complete")
-            parser.feed(data)
-    except TimeoutError:
-        raise Broken("timed out") from None
-    except OSError as error:
-        raise Broken(f"the connection broke: {error}") from error
-    return parser.answer

@@ -23,7 +23,7 @@ IDLE_MAX = 16
 IDLE_SECONDS_MAX = 20.0
 
 
-class Settings:
+class ClientSettings:
     """Where the API is, who asks, and how patiently."""
 
     def __init__(

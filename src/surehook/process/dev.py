@@ -28,7 +28,7 @@ from surehook.receiver.statedir import state_directory
 from surehook.store.logins import DatabaseAccess
 
 if TYPE_CHECKING:
-    from surehook.client.asynchronous import AsyncClient
+    from surehook.client import AsyncClient
 
 RECEIVER_PORT = 8443
 EVENT_TYPE = "demo.hello"
