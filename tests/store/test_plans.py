@@ -59,19 +59,20 @@ async def fill(owner: Any, size: Size, buckets: int, statistics: str) -> None:
     await owner.execute(
         "INSERT INTO orchestrator_subscriptions (subscription_id) SELECT id FROM subscriptions"
     )
+    total = size.finished + size.backlog
     # One was switched off and on again ten thousand times, through all of this, and just now.
+    step = max(3, total // 10_000 + 1)
     await owner.execute(
         "INSERT INTO subscription_eligibility (subscription_id, tenant, pattern, eligible_from, "
         "eligible_until) SELECT 1, '', 'order.paid', "
-        f"timestamptz '{EPOCH}' + interval '3 seconds' * g, "
-        f"timestamptz '{EPOCH}' + interval '3 seconds' * g + interval '2 seconds' "
+        f"timestamptz '{EPOCH}' + interval '1 second' * {step} * g, "
+        f"timestamptz '{EPOCH}' + interval '1 second' * ({step} * (g + 1) - 1) "
         "FROM generate_series(1, 10000) AS g"
     )
     await owner.execute(
         "UPDATE subscriptions SET eligible_from = now(), eligible_first = to_timestamp(0) "
         "WHERE id = 1"
     )
-    total = size.finished + size.backlog
     reached = int(await owner.fetchval("SELECT pg_current_xact_id()::text::bigint"))
     await fill_part(owner, size, buckets, reached, range(1, size.finished + 1))
     if statistics == "idle":
