@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.old_program import NoHistory, unpack_previous
 from support.sql_rights import analyse
 from surehook.model import statements
 from surehook.model.roles import BY_LOGIN, ROLES, TABLES, TABLES_ON, Verb
@@ -323,6 +324,25 @@ def test_hand_written_sql_fits_the_line() -> None:
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             assert len(line) <= LINE_LENGTH_MAX, f"{path.name}:{number}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_migration_stays_as_it_is_once_another_follows(engine: str, tmp_path: Path) -> None:
+    """To the letter of a comment: a database remembers its checksum and refuses another."""
+    try:
+        unpack_previous(engine, tmp_path)
+    except NoHistory as reason:
+        pytest.skip(f"The previous program cannot be had from git: {reason}")
+    folder = PACKAGE / "store" / engine / "migrations"
+    before = sorted((tmp_path / folder.relative_to(REPOSITORY)).glob("*.sql"))
+    assert before
+    changed = [
+        file.name
+        for file in before
+        if not (folder / file.name).exists()
+        or (folder / file.name).read_bytes() != file.read_bytes()
+    ]
+    assert changed == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -47,6 +47,7 @@ async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replace
         return programs[-1]
 
     published, enough = 0, False
+    publishing: asyncio.Task[None] | None = None
 
     async def publish() -> None:
         nonlocal published
@@ -90,5 +91,8 @@ async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replace
         for program in (old, new):
             assert "component.failed" not in program.text(), program.text()[-4000:]
     finally:
+        if publishing is not None:
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
         for program in programs:
             program.kill()

@@ -2,8 +2,8 @@
 
 Each statement is prepared and explained in a session of its own component: its role, its session
 settings, its generic plan. Statistics are those of the migration (a database that was never
-analyzed since), those of an idle queue (taken before the backlog came, as they mostly are), or
-fresh ones; all must do.
+analyzed since), those of an idle queue (taken before the backlog came, as they mostly are), fresh
+ones, or those of other customs (one type, and each event of another tenant); all must do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BIG = (
 BATCH = 100
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)  # every row has its own second since then
 SUBSCRIPTIONS = 50
-STATISTICS = ("first", "idle", "fresh")
+STATISTICS = ("first", "idle", "fresh", "other")
 OPEN = 30 * SUBSCRIPTIONS  # jobs, nearly as many as the caps allow
 HOT = ("ingest", "router", "orchestrator", "worker", "cleaner", "deadletters")
 # What runs once in a process' life, or when a person asks.
@@ -59,19 +59,20 @@ async def fill(owner: Any, size: Size, buckets: int, statistics: str) -> None:
     await owner.execute(
         "INSERT INTO orchestrator_subscriptions (subscription_id) SELECT id FROM subscriptions"
     )
+    total = size.finished + size.backlog
     # One was switched off and on again ten thousand times, through all of this, and just now.
+    step = max(3, total // 10_000 + 1)
     await owner.execute(
         "INSERT INTO subscription_eligibility (subscription_id, tenant, pattern, eligible_from, "
         "eligible_until) SELECT 1, '', 'order.paid', "
-        f"timestamptz '{EPOCH}' + interval '3 seconds' * g, "
-        f"timestamptz '{EPOCH}' + interval '3 seconds' * g + interval '2 seconds' "
+        f"timestamptz '{EPOCH}' + interval '1 second' * {step} * g, "
+        f"timestamptz '{EPOCH}' + interval '1 second' * ({step} * (g + 1) - 1) "
         "FROM generate_series(1, 10000) AS g"
     )
     await owner.execute(
         "UPDATE subscriptions SET eligible_from = now(), eligible_first = to_timestamp(0) "
         "WHERE id = 1"
     )
-    total = size.finished + size.backlog
     reached = int(await owner.fetchval("SELECT pg_current_xact_id()::text::bigint"))
     await fill_part(owner, size, buckets, reached, range(1, size.finished + 1))
     if statistics == "idle":
@@ -89,9 +90,13 @@ async def fill(owner: Any, size: Size, buckets: int, statistics: str) -> None:
     await owner.execute("SET session_replication_role = origin")
     for table in BIG:
         await owner.execute(f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {total + 1}")
+    for column, value in (("tenant", -1), ("event_type", 1)) if statistics == "other" else ():
+        claimed = f"n_distinct = {value}, n_distinct_inherited = {value}"
+        await owner.execute(f"ALTER TABLE events ALTER COLUMN {column} SET ({claimed})")
     # What a queue always has: the visibility of its old rows. Statistics only if asked for.
+    analyze = "(ANALYZE)" if statistics in ("fresh", "other") else ""
     for table in BIG if statistics != "idle" else ():
-        await owner.execute(f"VACUUM {'(ANALYZE)' if statistics == 'fresh' else ''} {table}")
+        await owner.execute(f"VACUUM {analyze} {table}")
 
 
 async def fill_part(owner: Any, size: Size, buckets: int, reached: int, numbers: range) -> None:
@@ -237,7 +242,7 @@ class Arguments:
             ("ingest", "find_keyed_events"): {"external_ids": _array(f"key-{n}" for n in batch)},
             ("orchestrator", "rotate_subscriptions"): {"count": "200"},
             ("router", "rescan_events"): {"after_id": str(first)},
-            ("router", "unrouted_since"): {"subscription_ids": "{1}"},
+            ("router", "unrouted_since"): {"subscription_ids": "{1,2}"},  # just now, and ever
         }
 
     def of(self, component: str, statement: statements.Statement) -> list[str | None]:

@@ -118,15 +118,23 @@ WHERE active AND verified
 
 -- name: unrouted_since :many
 -- Events that were routed while the change that makes these subscriptions eligible was not yet
--- committed, though its time was earlier.
+-- committed, though its time was earlier. Each subscription's by idx_event_type, whose columns as a
+-- row no other index has, and in its order; each event probes its saga by key.
 SELECT e.id, s.id
 FROM subscriptions s
-JOIN events e ON e.event_type = s.event_type AND e.tenant = s.tenant
-    AND e.created_at >= s.eligible_from AND e.created_at <= surehook_now()
-WHERE s.id = ANY (:subscription_ids::bigint[]) AND e.bucket = :bucket AND NOT EXISTS (
-    SELECT 1 FROM webhook_delivery_sagas g
-    WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
-      AND g.bucket = :bucket)
+CROSS JOIN LATERAL (
+    SELECT e.id FROM events e
+    WHERE e.bucket = :bucket AND (e.tenant = s.tenant) IS TRUE
+      AND (e.event_type, e.created_at) >= (s.event_type, s.eligible_from)
+      AND (e.event_type, e.created_at) <= (s.event_type, surehook_now())
+      AND NOT EXISTS (
+          SELECT 1 FROM webhook_delivery_sagas g
+          WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
+            AND g.bucket = :bucket
+          OFFSET 0)
+    ORDER BY e.event_type, e.created_at LIMIT :count
+) AS e
+WHERE s.id = ANY (:subscription_ids::bigint[])
 LIMIT :count;
 
 -- name: held_for :many

@@ -1,4 +1,4 @@
--- Lanes: jobs that may hang wait and run apart from the others. See docs/decisions/0030.
+-- Lanes: jobs that may hang wait and run apart from the others. See docs/decisions/0025.
 -- oldest program: 0.1.0
 --
 -- A job of an older orchestrator is in lane 0; an older worker leases from all lanes.
