@@ -19,7 +19,9 @@ FLOORS_TESTS := tests/cli/test_cli.py tests/delivery/test_secrets.py tests/api/t
   tests/delivery/test_names_and_addresses.py tests/scenarios/test_five_scenarios.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install mariadb mysql clients dev test test-long floors check format generate lock bench clean
+.PHONY: help install mariadb mysql clients dev test coverage test-long floors check format generate lock bench clean
+# Where a measured run keeps its figures: some child processes run as another user.
+MEASURED = data=$$(mktemp -d) && trap 'rm -rf "$$data"' EXIT && chmod 1777 "$$data" && COVERAGE_FILE="$$data/coverage"
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -58,7 +60,11 @@ dev: $(READY) ## run the whole system here, database included, until Ctrl-C
 	@exec $(BIN)/surehook dev
 
 test: $(READY) mariadb mysql clients ## every test that CI runs, on each database engine that is here
-	@exec $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
+	@$(MEASURED) $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" --cov --cov-report=
+
+coverage: $(READY) mariadb mysql clients ## make test, and every line and branch that no test reached
+	@$(MEASURED) $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" --cov \
+	  --cov-report=term-missing:skip-covered
 
 test-long: $(READY) mariadb mysql clients ## what needs minutes or millions of rows; 4 buckets; all on MySQL
 	@$(BIN)/python -m pytest -m long

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from support import Configure, OpenStore, programs, servers
+from support import Configure, OpenStore, coverage, programs, servers
 from support.clock import Clock, MysqlClock, PostgresClock
 from support.server import KINDS
 from support.servers import Server
@@ -55,6 +55,11 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["run_directory"] = str(_owned_run(node.config).directory)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if coverage.measured(config):
+        coverage.leave_out(items, servers.one_of_each(servers.wanted()))
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: looking for garbage need not look at it again and again."""
     gc.collect()
@@ -67,6 +72,13 @@ def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def measured_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Child processes count only where their code runs nowhere else."""
+    if request.path.relative_to(TESTS).parts[0] not in coverage.CHILDREN_OF:
+        monkeypatch.delenv(coverage.CHILDREN_MEASURED, raising=False)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,7 +119,9 @@ def _not_run_on_mysql() -> str:
     )
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for line in coverage.figures(config) if coverage.measured(config) else ():
+        terminalreporter.line(line)
     lines, kinds = [], servers.wanted("mysql")
     if not kinds:
         lines = ["tests/store, tests/pipeline and tests/scenarios on MySQL:", _not_run_on_mysql()]
