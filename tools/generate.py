@@ -1,8 +1,10 @@
-"""Writes what must agree with states.py, roles.py, config.py, the error codes and the commands.
+"""Writes what must agree with states.py, roles.py, config.py, the error codes, the commands and
+the API's routes.
 
 Reads   those modules
 Writes  store/*/generated/*.sql, config.default.toml, docs/states.md, docs/roles.md,
-        docs/reference/*.md      (`--check` writes nothing and fails if one is stale)
+        docs/reference/*.md, client/generated/*.py
+        (`--check` writes nothing and fails if one is stale)
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from surehook.delivery.outcome import errors_page
 from surehook.model import roles, states
 from surehook.model.rules import DEPTH_MAX
 from surehook.observe.metrics import metrics_page
+from tools.client import client_files
 from tools.reference import cli_page
 
 PACKAGE = Path(__file__).parents[1] / "src" / "surehook"
@@ -619,22 +622,23 @@ def generated() -> dict[Path, str]:
             "observe/metrics.py", metrics_page()
         ),
         repository / "config.default.toml": config.default_file(),
+        **client_files(),
     }
 
 
 def main(arguments: list[str]) -> int:
     check = arguments == ["--check"]
-    stale = [
-        path
+    stale = {
+        path: text
         for path, text in generated().items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-    for path in stale:
+    }
+    for path, text in stale.items():
         if check:
             print(f"stale: {path.name}; run `make generate`", file=sys.stderr)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(generated()[path], encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
             print(f"wrote {path.name}")
     return 1 if check and stale else 0
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -28,7 +27,6 @@ from support.rows import (
 from support.waiting import PATIENCE, until
 from surehook.cli.delivery import _why
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
-from surehook.client.calls import Call
 from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts, Page
 from surehook.delivery.outcome import ErrorCode
 from surehook.model.states import SagaStatus
@@ -234,13 +232,20 @@ class CountedApi:
         now = datetime.now(UTC)
         for number in ids:
             self.rows[number] = DeliveryWithAttempts(
-                id=number, event_id=1, subscription_id=1, status=status, created_at=now
+                id=number,
+                event_id=1,
+                subscription_id=1,
+                status=status,
+                next_attempt_at=now,
+                created_at=now,
+                updated_at=now,
             )
 
-    def _run(self, call: Call[Any]) -> Page[Delivery]:
+    def page(self, *, limit: int, cursor: str | None) -> Page[Delivery]:
+        assert limit == PAGE
         self.pages += 1
-        cursor = parse_qs(urlsplit(call.target).query).get("cursor", [str(2**62)])[0]
-        older = [number for number in sorted(self.rows, reverse=True) if number < int(cursor)]
+        end = int(cursor or 2**62)
+        older = [number for number in sorted(self.rows, reverse=True) if number < end]
         page = [self.rows[number] for number in older[:PAGE]]
         return Page(items=page, next=str(page[-1].id) if len(older) > PAGE else None)
 

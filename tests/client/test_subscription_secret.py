@@ -34,7 +34,8 @@ STORED = {
 def test_a_repeated_call_knows_its_secret_only_if_nobody_else_can_have_made_it(
     key: str | None, known: bool
 ) -> None:
-    call = create_subscription("order.paid", "https://receiver.example/", idempotency_key=key)
+    fields = {"event_type": "order.paid", "callback_url": "https://receiver.example/"}
+    call = create_subscription(fields, idempotency_key=key)
     sent = json.loads(call.body or b"{}")["secret"]
     subscription = call.read(json.dumps(STORED).encode())
     assert subscription.secret == (sent if known else None)

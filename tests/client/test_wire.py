@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from surehook.client.calls import get_event
+from surehook.client.calls import call
 from surehook.client.errors import NotUnderstood, ServiceUnavailable
+from surehook.client.results import EventWithDeliveries
 from surehook.client.wire import Answer, Broken, Parser
 
 
@@ -27,7 +28,8 @@ def test_an_answer_that_is_none_is_a_broken_one(given: bytes) -> None:
 @pytest.mark.parametrize("depth", [41, 500, 976, 1000, 100_000])
 def test_an_answer_that_is_nested_without_end_is_not_understood(depth: int) -> None:
     body = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+    asked = call("GET", "/v1/events/1", EventWithDeliveries)
     with pytest.raises(NotUnderstood):
-        get_event(1).result(Answer(200, {}, body, False), "r")
+        asked.result(Answer(200, {}, body, False), "r")
     with pytest.raises(ServiceUnavailable):
-        get_event(1).result(Answer(503, {}, body, False), "r")
+        asked.result(Answer(503, {}, body, False), "r")

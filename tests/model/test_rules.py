@@ -47,7 +47,7 @@ def by_the_api(event_type: str, payload: bytes, tenant: str, external_id: str | 
 
 
 def by_the_client(event_type: str, payload: bytes, tenant: str, external_id: str | None) -> None:
-    calls.publish(event_type, payload, tenant=tenant, external_id=external_id)
+    calls.publish(calls.NewEvent(event_type, payload, tenant, external_id))
 
 
 def accepts(border: Any, *event: Any) -> bool:

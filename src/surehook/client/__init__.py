@@ -3,14 +3,16 @@
 Reads   SUREHOOK_URL and SUREHOOK_API_KEY where an argument is left out
 Writes  nothing; talks to the HTTP API alone
 
-    calls.py         every call of the API once: its arguments, its request, its result
-    results.py       what comes back
+    asynchronous.py  AsyncClient, and the calls that are more than a request and its answer
+    calls.py         a call: its request, and how its answer is read
+    results.py       what comes back; behaviour.py: what that can do
+    generated/       from the API's routes: results and calls; from AsyncClient: Client
+    streams.py       AsyncClient's connections: asyncio
+    sockets.py       Client's connections: sockets and threads
     errors.py        what can go wrong
     tries.py         what is tried again, and when
     wire.py          HTTP/1.1 without input or output: request to bytes, bytes to answer
     settings.py      what both are made with
-    blocking.py      Client            sockets.py  its connections: sockets and threads
-    asynchronous.py  AsyncClient       streams.py  its connections: asyncio
 
 Importing this package imports none of them: `from surehook import Client` takes what it needs.
 """
@@ -22,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from surehook.client.asynchronous import AsyncClient
-    from surehook.client.blocking import Client
     from surehook.client.calls import NewEvent
     from surehook.client.errors import (
         ClientError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         ServiceUnreachable,
         Stale,
     )
+    from surehook.client.generated.blocking import Client
     from surehook.client.tries import Retry
 
 __all__ = [
@@ -61,7 +63,7 @@ __all__ = [
 
 _PLACES = {
     "AsyncClient": "asynchronous",
-    "Client": "blocking",
+    "Client": "generated.blocking",
     "NewEvent": "calls",
     "Retry": "tries",
 }

@@ -1,110 +1,81 @@
 """AsyncClient: the API for programs on asyncio.
 
-Reads   answers        Writes  requests, over connections that it keeps for the next call
+Reads   answers        Writes  requests, by way of streams.py
 
-    async with AsyncClient("https://surehook.example.com", "shk_…") as client:
-        await client.publish("order.paid", {"order": 17})
-
-The same calls as Client's, awaited; lists are asynchronous iterators. Connections belong to a loop:
-in another one the client opens new ones.
+generated/namespaces.py has the calls that are one request and its answer; here are those that are
+more than that, and the client itself. Client is made from this file by `make generate`: whatever
+differs, but for `async` and `await`, belongs into streams.py and sockets.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import structs
+from msgspec import UNSET, Raw, structs
 
 from surehook.client import calls
-from surehook.client.calls import Call
+from surehook.client.calls import Call, NewEvent, call
 from surehook.client.errors import ClientError
-from surehook.client.results import DeliveryWithAttempts, EventWithDeliveries, Page
+from surehook.client.generated import namespaces
+from surehook.client.generated.namespaces import DeadLetters, Keys
+from surehook.client.results import (
+    BatchItem,
+    DeliveryWithAttempts,
+    EventWithDeliveries,
+    Page,
+    Published,
+    Subscription,
+    TestResult,
+    Verification,
+)
 from surehook.client.settings import TIMEOUT_SECONDS, ClientSettings
 from surehook.client.streams import Connections
 from surehook.client.tries import Retry
 from surehook.client.wire import Broken
+from surehook.model import payload as payloads
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    from pathlib import Path
+
 T = TypeVar("T")
 
 
-# ── From calls to methods ─────────────────────────────────────────────────────────────────────
-
-
-class Resource:
-    """A group of calls that belong together."""
-
-    def __init__(self, run: Callable[[Call[Any]], Awaitable[Any]]) -> None:
-        self._run = run
-
-
-def _method(
-    make: Callable[P, Call[T]],
-) -> Callable[Concatenate[Resource, P], Coroutine[Any, Any, T]]:
-    """The call as a method that makes it."""
-
-    @functools.wraps(make)
-    async def method(self: Resource, /, *arguments: P.args, **named: P.kwargs) -> T:
-        result: T = await self._run(make(*arguments, **named))
-        return result
-
-    return calls.with_self(method, make)
-
-
-def _paged(
-    make: Callable[P, Call[Page[T]]],
-) -> Callable[Concatenate[Resource, P], AsyncIterator[T]]:
-    """The call as a method that iterates over all of its pages."""
-
-    @functools.wraps(make)
-    async def method(self: Resource, /, *arguments: P.args, **named: P.kwargs) -> AsyncIterator[T]:
-        while True:
-            page: Page[T] = await self._run(make(*arguments, **named))
-            for item in page.items:
-                yield item
-            if page.next is None:
-                return
-            named["cursor"] = page.next
-
-    return calls.with_self(method, make)
-
-
-class Events(Resource):
-    list = _paged(calls.list_events)
-    page = _method(calls.list_events)
-
+class Events(namespaces.Events):
     async def get(self, event_id: int) -> EventWithDeliveries:
         """One event with its payload and all of its deliveries."""
-        found: EventWithDeliveries = await self._run(calls.get_event(event_id))
+        path = f"/v1/events/{int(event_id)}"
+        found = await self._client._run(call("GET", path, EventWithDeliveries))
         if found.next is None:
             return found
-        listed = Deliveries(self._run).list(event_id=event_id, cursor=found.next)
+        listed = self._client.deliveries.list(event_id=event_id, cursor=found.next)
         rest = [delivery async for delivery in listed]
         return structs.replace(found, deliveries=[*found.deliveries, *rest], next=None)
 
 
-class Subscriptions(Resource):
-    create = _method(calls.create_subscription)
-    list = _paged(calls.list_subscriptions)
-    page = _method(calls.list_subscriptions)
-    get = _method(calls.get_subscription)
-    update = _method(calls.update_subscription)
-    verify = _method(calls.verify_subscription)
-    confirm = _method(calls.confirm_subscription)
-    test = _method(calls.test_subscription)
-    rotate_secret = _method(calls.rotate_secret)
+class Subscriptions(namespaces.Subscriptions):
+    async def verify(self, subscription_id: int, *, wait: float | None = None) -> Verification:
+        """Send the endpoint a challenge; `wait` up to 30 seconds for what comes of it."""
+        path = f"/v1/subscriptions/{int(subscription_id)}/verify"
+        challenge = call("POST", path, Verification, {}, query={"wait": wait})
+        return await self._client._run(challenge)
+
+    async def confirm(self, subscription_id: int, code: str) -> Subscription:
+        """Verify by the one-time code that the challenge carried."""
+        path = f"/v1/subscriptions/{int(subscription_id)}/verify"
+        confirmed = call("POST", path, Subscription, {"code": code}, repeatable=False)
+        return await self._client._run(confirmed)
+
+    async def test(self, subscription_id: int, *, payload: object = UNSET) -> TestResult:
+        """Send one test delivery now, without an event, and see what comes of it."""
+        path = f"/v1/subscriptions/{int(subscription_id)}/test"
+        fields = {} if payload is UNSET else {"payload": Raw(payloads.encode(payload))}
+        return await self._client._run(call("POST", path, TestResult, fields, repeatable=False))
 
 
-class Deliveries(Resource):
-    list = _paged(calls.list_deliveries)
-    page = _method(calls.list_deliveries)
-    get = _method(calls.get_delivery)
-
+class Deliveries(namespaces.Deliveries):
     async def wait_until_done(
         self, delivery_id: int, timeout: float = 60.0
     ) -> DeliveryWithAttempts:
@@ -119,25 +90,7 @@ class Deliveries(Resource):
         return delivery
 
 
-class DeadLetters(Resource):
-    list = _paged(calls.list_dead_letters)
-    page = _method(calls.list_dead_letters)
-    get = _method(calls.get_dead_letter)
-    requeue = _method(calls.requeue_dead_letter)
-    requeue_many = _method(calls.requeue_dead_letters)
-
-
-class Keys(Resource):
-    create = _method(calls.create_key)
-    list = _paged(calls.list_keys)
-    page = _method(calls.list_keys)
-    revoke = _method(calls.revoke_key)
-
-
-# ── The client ────────────────────────────────────────────────────────────────────────────────
-
-
-class AsyncClient(Resource):
+class AsyncClient:
     """The API, for any number of tasks of one loop; close it, or use it as a context manager."""
 
     def __init__(
@@ -149,18 +102,43 @@ class AsyncClient(Resource):
         retry: Retry | None = None,
         ca_file: str | Path | None = None,
     ) -> None:
-        """The arguments are Client's."""
-        super().__init__(self._call)
+        """`timeout` is for one try, all of it; `retry` says how many there are. Left out, `url`
+        and `key` come from SUREHOOK_URL and SUREHOOK_API_KEY. `ca_file`: more authorities to trust.
+        """
         self._settings = ClientSettings(url, key, timeout, retry, ca_file)
         self._connections = Connections(self._settings)
-        self.events = Events(self._call)
-        self.subscriptions = Subscriptions(self._call)
-        self.deliveries = Deliveries(self._call)
-        self.dead_letters = DeadLetters(self._call)
-        self.keys = Keys(self._call)
+        self.events = Events(self)
+        self.subscriptions = Subscriptions(self)
+        self.deliveries = Deliveries(self)
+        self.dead_letters = DeadLetters(self)
+        self.keys = Keys(self)
 
-    publish = _method(calls.publish)
-    publish_batch = _method(calls.publish_batch)
+    async def publish(
+        self,
+        event_type: str,
+        payload: object,
+        *,
+        tenant: str | None = None,
+        external_id: str | None = None,
+    ) -> Published:
+        """Publish one event; returns once it is durable.
+
+        `payload`: bytes that are JSON already, sent as they are; or anything that can be written as
+        JSON. `external_id`: your own id of the event; publishing it again with the same content
+        returns the first one. Without it the client makes one, which makes its own repetitions
+        safe.
+        """
+        return await self._run(calls.publish(NewEvent(event_type, payload, tenant, external_id)))
+
+    async def publish_batch(
+        self, events: Iterable[NewEvent | Mapping[str, Any]]
+    ) -> list[BatchItem]:
+        """Publish up to 1,000 events (8 MiB) at once: all are stored, or none if one is invalid.
+
+        One result per event, in order. A key that belongs to another event (409), or that someone's
+        open transaction holds (503), fails only its own.
+        """
+        return await self._run(calls.publish_batch(events))
 
     async def close(self) -> None:
         """Close the kept connections; a later call opens new ones."""
@@ -175,7 +153,7 @@ class AsyncClient(Resource):
     def __repr__(self) -> str:
         return f"AsyncClient({self._settings!r})"
 
-    async def _call(self, call: Call[T]) -> T:
+    async def _run(self, call: Call[T]) -> T:
         request_id, request, tries = self._settings.begin(call)
         try:
             while True:
@@ -192,3 +170,15 @@ class AsyncClient(Resource):
         except ClientError as error:
             error.external_id = call.external_id
             raise
+
+    async def _pages(
+        self, path: str, kind: type[Page[T]], filters: Mapping[str, Any]
+    ) -> AsyncIterator[T]:
+        """All items, page after page as the iteration goes on."""
+        while True:
+            page = await self._run(call("GET", path, kind, query=filters))
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            filters = {**filters, "cursor": page.next}

@@ -1,0 +1,1 @@
+"""Written by `make generate`, see tools/client.py."""

@@ -1,0 +1,420 @@
+"""Writes the client from the API's routes, and the blocking client from the asynchronous one.
+
+Reads   the API's routes and their shapes, client/behaviour.py, client/calls.py,
+        client/asynchronous.py
+Writes  nothing; tools/generate.py writes client/generated/*.py
+
+A route whose `client` is "subscriptions.update" becomes that method: its path's id, query and body
+are the parameters, its answer the result. Where calls.py has a function for it
+(`create_subscription`), that makes the call of the fields.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import subprocess
+import sys
+import textwrap
+import types
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from surehook.api.app import ROUTES
+from surehook.api.routes import Route
+from surehook.client import behaviour
+
+CLIENT = Path(__file__).parents[1] / "src" / "surehook" / "client"
+WIDTH = 100
+
+# Answers that the client calls otherwise; those that become one result have each other's fields.
+RESULTS = {
+    "Accepted": "Published",
+    "BatchResult": "BatchItem",
+    "NewSubscription": "Subscription",
+    "OneSubscription": "Subscription",
+    "DeadLetterWithPayload": "DeadLetter",
+    "RequeuedOne": "Requeued",
+    "RequeueAnswer": "RequeuedMany",
+    "KeyWithSecret": "Key",
+    "ProblemBody": "Problem",
+}
+# What only the client knows of a result.
+_SENT_WITH = (
+    "external_id: str | None = None",
+    "The key that it was sent with: yours, or the one that the client made",
+)
+ADDED = {
+    "Published": [_SENT_WITH],
+    "BatchItem": [_SENT_WITH],
+    "RotatedSecret": [("public_key: str | None = None", "For v1a signatures")],
+}
+
+# The routes that become methods; the others are written by hand.
+METHODS = {
+    ("GET", "/v1/events"): "events.list",
+    ("POST", "/v1/subscriptions"): "subscriptions.create",
+    ("GET", "/v1/subscriptions"): "subscriptions.list",
+    ("GET", "/v1/subscriptions/{id}"): "subscriptions.get",
+    ("PATCH", "/v1/subscriptions/{id}"): "subscriptions.update",
+    ("POST", "/v1/subscriptions/{id}/rotate-secret"): "subscriptions.rotate_secret",
+    ("GET", "/v1/deliveries"): "deliveries.list",
+    ("GET", "/v1/deliveries/{id}"): "deliveries.get",
+    ("GET", "/v1/dead-letters"): "dead_letters.list",
+    ("GET", "/v1/dead-letters/{id}"): "dead_letters.get",
+    ("POST", "/v1/dead-letters/{id}/requeue"): "dead_letters.requeue",
+    ("POST", "/v1/dead-letters/requeue"): "dead_letters.requeue_many",
+    ("POST", "/v1/keys"): "keys.create",
+    ("GET", "/v1/keys"): "keys.list",
+    ("DELETE", "/v1/keys/{id}"): "keys.revoke",
+}
+
+IF_VERSION = """.
+
+`if_version`: the `version` that the change is made from. If it has been changed since, nothing
+changes and Stale is raised"""
+
+# From the asynchronous client to the blocking one.
+WORDS = (
+    ("async def ", "def "),
+    ("async for ", "for "),
+    ("await ", ""),
+    ("asyncio.sleep", "time.sleep"),
+    ("import asyncio\n", ""),
+    ("AsyncIterator", "Iterator"),
+    ("AsyncClient", "Client"),
+    ("__aenter__", "__enter__"),
+    ("__aexit__", "__exit__"),
+    ("tasks of one loop", "threads"),
+    ("programs on asyncio", "programs with threads, or without"),
+    ("client.asynchronous", "client.generated.blocking"),
+    ("client.generated.namespaces", "client.generated.blocking_namespaces"),
+    ("import namespaces", "import blocking_namespaces as namespaces"),
+    ("client.streams", "client.sockets"),
+)
+
+
+def client_files() -> dict[Path, str]:
+    """Every generated file of the client and what it must contain."""
+    folder = CLIENT / "generated"
+    asynchronous = (CLIENT / "asynchronous.py").read_text(encoding="utf-8")
+    written = {
+        folder / "__init__.py": '"""Written by `make generate`, see tools/client.py."""\n',
+        folder / "results.py": "".join(_results()),
+        folder / "namespaces.py": "".join(_namespaces()),
+        folder / "blocking_namespaces.py": _blocking("".join(_namespaces())),
+        folder / "blocking.py": _blocking(asynchronous),
+    }
+    return {path: _formatted(path, text) for path, text in written.items()}
+
+
+def _blocking(text: str) -> str:
+    for asynchronous, blocking in WORDS:
+        text = text.replace(asynchronous, blocking)
+    _, opening, code = text.split('"""', 2)
+    assert "async" not in code, "a word of asyncio is left"
+    return _opening(opening.partition(".")[0], "the asynchronous one") + code
+
+
+def _opening(what: str, source: str) -> str:
+    return _docstring(f"{what}. Written by `make generate` from {source}", 0)
+
+
+def _formatted(path: Path, text: str) -> str:
+    """As ruff would have it: imports sorted, and only those that are used."""
+    ruff = [sys.executable, "-m", "ruff"]
+    fix = ["check", "--quiet", "--fix", "--unsafe-fixes", "--select", "I,F401,UP028"]
+    for command in (fix, ["format", "--quiet"]):
+        whole = [*ruff, *command, "--stdin-filename", str(path), "-"]
+        done = subprocess.run(whole, input=text, capture_output=True, text=True, check=True)
+        text = done.stdout
+    return text
+
+
+# ── Types ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _members(kind: Any) -> Iterator[Any]:
+    """The types of a union, without limits and descriptions."""
+    if get_origin(kind) is Annotated:
+        notes = (note for note in kind.__metadata__ if isinstance(note, Meta))
+        if any((note.extra_json_schema or {}).get("format") == "date-time" for note in notes):
+            yield datetime
+        else:
+            yield from _members(get_args(kind)[0])
+    elif get_origin(kind) in (Union, types.UnionType):
+        for one in get_args(kind):
+            yield from _members(one)
+    else:
+        yield kind
+
+
+def _note(kind: Any) -> str:
+    """The description of a field, wherever in its type it stands."""
+    for note in getattr(kind, "__metadata__", ()):
+        if isinstance(note, Meta) and note.description:
+            return str(note.description)
+    return next((found for one in get_args(kind) if (found := _note(one))), "")
+
+
+def _spelled(kind: Any, *, given: bool = False) -> str:
+    """A type as the client writes it, of a result or of an argument that is given."""
+    return " | ".join(dict.fromkeys(_name(one, given) for one in _members(kind)))
+
+
+def _name(kind: Any, given: bool) -> str:
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return type(inside[0]).__name__
+    inner = ", ".join(_spelled(one, given=given) for one in inside)
+    if origin is list:
+        return f"Sequence[{inner}]" if given else f"list[{inner}]"
+    if origin is dict:
+        return f"Mapping[{inner}]" if given else f"dict[{inner}]"
+    if origin is not None:
+        return f"{origin.__name__}[{inner}]"
+    if kind is type(None):
+        return "None"
+    if issubclass(kind, enum.Enum):
+        return "str"
+    if issubclass(kind, datetime):
+        return "datetime"
+    return RESULTS.get(kind.__name__, str(kind.__name__))
+
+
+NEUTRAL = {
+    "str": '""',
+    "bool": "False",
+    "int": "0",
+    "float": "0.0",
+    "Raw": 'Raw(b"")',
+    "list": "field(default_factory=list)",
+}
+
+
+def _result_field(name: str, kind: Any, *, first: bool, always: bool) -> str:
+    """Ids, times and what an answer begins with must be there; a server may lack the rest."""
+    members = _spelled(kind).split(" | ")
+    text = " | ".join(one for one in members if one not in ("None", "UnsetType"))
+    neutral = NEUTRAL.get(text.split("[")[0])
+    if text in ("bool", "Raw"):
+        return f"{name}: {text} = {neutral}"
+    if not always or text != " | ".join(members):
+        return f"{name}: {text} | None = None"
+    if first or neutral is None or name == "id" or name.endswith("_id"):
+        return f"{name}: {text}"
+    return f"{name}: {text} = {neutral}"
+
+
+def _docstring(text: str, indent: int) -> str:
+    """One line if it fits, else several; paragraphs stay apart."""
+    first, *others = (" ".join(part.split()) for part in text.rstrip(".").split("\n\n"))
+    parts = [f'"""{first}', *others]
+    end = '."""' if not others else "."
+    parts[-1] += end
+    wide = [textwrap.fill(part, WIDTH - indent) for part in parts]
+    if others:
+        wide[-1] += '\n"""'
+    return textwrap.indent("\n\n".join(wide), " " * indent) + "\n"
+
+
+# ── Results ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _results() -> Iterator[str]:
+    yield _opening("What the client's calls return", "the API's answers")
+    yield "from __future__ import annotations\n\nfrom datetime import datetime\n"
+    yield "from msgspec import Raw, field\nfrom surehook.client import behaviour\n"
+    yield "from surehook.client.behaviour import Result\n"
+    yield "from surehook.client.errors import Problem\n"
+    for name, shapes in _shapes().items():
+        yield _result(name, shapes)
+
+
+def _shapes() -> dict[str, list[type[Struct]]]:
+    """The client's results, each with the API's shapes that it is read from."""
+    found: dict[str, list[type[Struct]]] = {}
+    for route in ROUTES:
+        if route.path.startswith("/v1/"):
+            for shape in route.answers.values():
+                _collect(shape, found)
+    found.pop("Problem")
+    return found
+
+
+def _collect(kind: Any, found: dict[str, list[type[Struct]]]) -> None:
+    for one in _members(kind):
+        for part in get_args(one):
+            _collect(part, found)
+        if isinstance(one, type) and issubclass(one, Struct):
+            for part in (_parent(one), *_hints(one).values()):
+                if part is not None:
+                    _collect(part, found)
+            shapes = found.setdefault(RESULTS.get(one.__name__, one.__name__), [])
+            if one not in shapes:
+                shapes.append(one)
+
+
+def _hints(shape: type[Struct]) -> dict[str, Any]:
+    hints = get_type_hints(shape, include_extras=True)
+    return {name: hints[name] for name in shape.__struct_fields__}
+
+
+def _parent(shape: type[Struct]) -> type[Struct] | None:
+    """The shape that it extends."""
+    bases = (base for base in shape.__bases__ if issubclass(base, Struct))
+    return next((base for base in bases if base.__struct_fields__), None)
+
+
+def _result(name: str, shapes: list[type[Struct]]) -> str:
+    parent = _parent(shapes[0])
+    parent_name = RESULTS.get(parent.__name__, parent.__name__) if parent else name
+    inherited = () if parent is None or parent_name == name else parent.__struct_fields__
+    bases = [parent_name if inherited else "Result"]
+    if hasattr(behaviour, name):
+        bases.insert(0, f"behaviour.{name}")
+    lines = [f"\n\nclass {name}({', '.join(bases)}, frozen=True, kw_only=True):\n"]
+    if doc := next((one.__doc__ for one in shapes if one.__doc__), None):
+        lines.append(_docstring(doc, 4))
+    hints = {field: kind for shape in shapes for field, kind in _hints(shape).items()}
+    for number, (field, kind) in enumerate(hints.items()):
+        if field not in inherited:
+            always = all(field in shape.__struct_fields__ for shape in shapes)
+            text = _result_field(field, kind, first=number == 0, always=always)
+            lines.append(_field(text, _note(kind)))
+    lines += [_field(*one) for one in ADDED.get(name, ()) if one[0].split(":")[0] not in hints]
+    return "".join(lines)
+
+
+def _field(text: str, note: str) -> str:
+    return f"    {text}\n" + (_docstring(note, 4) if note else "")
+
+
+# ── Namespaces ────────────────────────────────────────────────────────────────────────────────
+
+
+def _namespaces() -> Iterator[str]:
+    yield _opening("The client's calls that are a request and its answer", "the API's routes")
+    yield "from __future__ import annotations\n\nfrom datetime import datetime\n"
+    yield "from collections.abc import AsyncIterator, Mapping, Sequence\n"
+    yield "from typing import TYPE_CHECKING\n\nfrom msgspec import UNSET, UnsetType\n\n"
+    yield "from surehook.client import calls\nfrom surehook.client.calls import call\n"
+    yield f"from surehook.client.results import Page, {', '.join(_shapes())}\n\n"
+    yield "if TYPE_CHECKING:\n    from surehook.client.asynchronous import AsyncClient\n\n\n"
+    yield "class Namespace:\n"
+    yield '    """Calls that belong together."""\n\n'
+    yield "    def __init__(self, client: AsyncClient) -> None:\n        self._client = client\n"
+    groups: dict[str, list[tuple[str, Route]]] = {}
+    for route in ROUTES:
+        group, _, name = METHODS.get((route.method, route.path), "").partition(".")
+        if name:
+            groups.setdefault(group, []).append((name, route))
+    for group, methods in groups.items():
+        yield f"\n\nclass {group.title().replace('_', '')}(Namespace):\n"
+        # A method `list` hides the type of that name from those that follow it.
+        methods.sort(key=lambda one: one[0] == "list")
+        for name, route in methods:
+            yield from _methods(group, name, route)
+
+
+def _methods(group: str, name: str, route: Route) -> Iterator[str]:
+    answer = next(shape for status, shape in route.answers.items() if status < 300)
+    result = _spelled(answer)
+    if name != "list":
+        yield _method(group, name, route, result)
+        return
+    parameters, names = _query(route)
+    filters = f"        filters = {names}\n"
+    yield f"    async def page(self, {parameters}) -> {result}:\n"
+    yield _docstring("One page of the list; its `next` is the `cursor` of the page after it", 8)
+    yield filters
+    made = f'call("GET", "{route.path}", {result}, query=filters)'
+    yield f"        return await self._client._run({made})\n\n"
+    yield f"    def list(self, {parameters}) -> AsyncIterator[{_spelled(get_args(answer)[0])}]:\n"
+    yield _docstring(f"{route.summary}; `limit` is the size of a page", 8)
+    yield filters
+    yield f'        return self._client._pages("{route.path}", {result}, filters)\n\n'
+
+
+def _query(route: Route) -> tuple[str, str]:
+    """The parameters of a list, and the dictionary of them."""
+    assert route.query is not None
+    hints = _hints(route.query)
+    kinds = [(name, _spelled(kind, given=True)) for name, kind in hints.items()]
+    parameters = ", ".join(
+        f"{name}: {kind.removesuffix(' | None')} | None = None" for name, kind in kinds
+    )
+    return f"*, {parameters}", _dictionary(hints)
+
+
+def _method(group: str, name: str, route: Route, result: str) -> str:
+    one = f"{group.removesuffix('ies')}y" if group.endswith("ies") else group.removesuffix("s")
+    by_hand = f"{name}_{one}" if f"{name}_{one}" in _by_hand() else ""
+    required, optional = _body(route)
+    arguments = [f'"{route.method}"', "path", result, *(["fields"] if route.body else [])]
+    again = "True" if _repeatable(route) else "False"
+    if "dry_run" in _hints(route.body or Struct):
+        again = "dry_run is True"
+    if route.idempotent:
+        optional.append("idempotency_key: str | None = None")
+        arguments.append("headers=calls.idempotent(idempotency_key)")
+    if route.conditional:
+        optional.append("if_version: int | None = None")
+        arguments.append("headers=calls.if_match(if_version)")
+        # If the first try was done after all, its own change would make the second one stale.
+        again = "if_version is None"
+    if again != "True":
+        arguments.append(f"repeatable={again}")
+    made = f"call({', '.join(arguments)})"
+    parameters = ["self", *([f"{one}_id: int"] if route.has_id else []), *required]
+    parameters += ["*", *optional] if optional else []
+    lines = [f"    async def {name}({', '.join(parameters)}) -> {result}:\n"]
+    if by_hand:
+        lines.append(_docstring(_by_hand()[by_hand], 8))
+        made = f"calls.{by_hand}(fields, idempotency_key)"
+    else:
+        lines.append(_docstring(route.summary + (IF_VERSION if route.conditional else ""), 8))
+        path = f'f"{route.path.replace("{id}", f"{{int({one}_id)}}")}"'
+        lines.append(f"        path = {path if route.has_id else path[1:]}\n")
+    if route.body is not None:
+        lines.append(f"        fields = {_dictionary(_hints(route.body))}\n")
+    lines.append(f"        return await self._client._run({made})\n\n")
+    return "".join(lines)
+
+
+def _by_hand() -> dict[str, str]:
+    """The functions of calls.py and what they say. It is not imported: it needs the results."""
+    tree = ast.parse((CLIENT / "calls.py").read_text(encoding="utf-8"))
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    return {one.name: ast.get_docstring(one) or "" for one in functions}
+
+
+def _body(route: Route) -> tuple[list[str], list[str]]:
+    """The parameters that must be given, and the others."""
+    required, optional = [], []
+    if route.body is not None:
+        hints = _hints(route.body)
+        for field in msgspec.structs.fields(route.body):
+            kind = _spelled(hints[field.name], given=True)
+            if field.required:
+                required.append(f"{field.name}: {kind}")
+            else:
+                words = [one for one in kind.split(" | ") if one not in ("None", "UnsetType")]
+                words += ["UnsetType", "None"] if "None" in kind.split(" | ") else ["UnsetType"]
+                optional.append(f"{field.name}: {' | '.join(words)} = UNSET")
+    return required, optional
+
+
+def _repeatable(route: Route) -> bool:
+    """A POST may be sent again if it says so by a second answer for what was done before."""
+    answers = [shape for status, shape in route.answers.items() if status < 300]
+    return route.method != "POST" or (len(answers) == 2 and answers[0] is answers[1])
+
+
+def _dictionary(names: dict[str, Any]) -> str:
+    return "{" + ", ".join(f'"{name}": {name}' for name in names) + "}"
