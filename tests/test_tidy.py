@@ -274,8 +274,7 @@ MAY_ASK_THE_TIME = {
     "receiver/listen.py": "a receiver's own: when a delivery came",
     "cli/output.py": "whether a time is of today, for whoever reads it",
     "cli/arguments.py": "'2h' ago, as a person says it",
-    "store/postgres/doctor.py": "how far the two clocks are apart",
-    "store/mysql/doctor.py": "how far the two clocks are apart",
+    "store/doctor.py": "how far the two clocks are apart",
 }
 WALL_CLOCK = {
     "time": {"time", "time_ns", "gmtime", "localtime", "ctime", "asctime"},

@@ -26,7 +26,6 @@ from surehook.model.roles import ROLES
 from surehook.process.doctor import examine, refuse_if_unsafe
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import DatabaseAccess
-from surehook.store.postgres import doctor
 from surehook.store.postgres.database import connect
 
 NOTHING = Path("/dev/null")
@@ -274,7 +273,7 @@ async def test_an_engine_that_does_not_skip_locked_rows_is_found(
     configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an engine would that takes the words for a plain FOR UPDATE: it waits."""
-    monkeypatch.setattr(doctor, "SKIP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("surehook.store.doctor.SKIP_SECONDS_MAX", 0.2)
 
     async def deaf(*args: Any) -> Any:
         return _Deaf(await connect(*args))
@@ -300,7 +299,7 @@ class _Deaf:
 async def test_a_clock_that_is_off_is_a_note(
     configure: Configure, access: DatabaseAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "CLOCK_SECONDS_MAX", -1.0)
+    monkeypatch.setattr("surehook.store.doctor.CLOCK_SECONDS_MAX", -1.0)
     finding = about(await examine(configure(UNSAFE), access), "clock")
     assert finding.level is Level.NOTE and "Only the database's counts" in finding.advice
 

@@ -1,16 +1,29 @@
-"""The numbered migrations of each engine, and what a database says it has. Reads package files."""
+"""The numbered migrations of each engine, and what a database says it has. Reads package files.
+
+What migrating has in common on all engines is here: patience with locks, the number of buckets.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import random
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import TypeVar
 
 from surehook import __version__
-from surehook.errors import AnswerIsNo
+from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
 from surehook.model.wording import counted
+
+Result = TypeVar("Result")
+Report = Callable[[str], None]
+
+LOCK_WAIT_SECONDS = 2
+TRIES_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +142,44 @@ class State:
             raise AnswerIsNo(f"The database lacks migrations: {names}.", "Run `surehook migrate`.")
         if not self.installation:
             raise AnswerIsNo("The database lacks its installation id.", "Run `surehook migrate`.")
+
+
+# ── Migrating ─────────────────────────────────────────────────────────────────────────────────
+
+
+def agreed_buckets(fixed: int, wanted: int | None) -> int:
+    """Their number is fixed by the first migration."""
+    if wanted is not None and wanted != fixed:
+        raise ConfigError(
+            f"database.buckets is {wanted}, but this database was made with {fixed}.",
+            "The number cannot change later: leave the setting out.",
+        )
+    return fixed
+
+
+async def patiently(
+    work: Callable[[], Awaitable[Result]],
+    report: Report,
+    busy: Callable[[Exception], tuple[str, bool] | None],
+    look_at: str,
+) -> Result:
+    """Again while someone else holds a lock or changes the same thing.
+
+    `busy` is the engine's: what it says, and if it is a lock; None if trying again is no use.
+    """
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            return await work()
+        except Exception as error:
+            reason = busy(error)
+            if reason is None:
+                raise
+            if not tries_left:
+                raise DatabaseUnreachable(
+                    f"The schema could not be changed for {TRIES_MAX} tries ({reason[0]}).",
+                    f"Something holds a lock on it: look at {look_at}, then run migrate again.",
+                ) from None
+            if reason[1]:
+                report("someone holds a lock on the schema; trying again")
+            await asyncio.sleep(random.uniform(0.05, 0.3))
+    raise AssertionError("the loop returns or raises")

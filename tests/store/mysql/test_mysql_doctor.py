@@ -172,7 +172,7 @@ async def test_locks_that_do_not_skip_are_found(
         return await real(self, text.replace(" SKIP LOCKED", ""), **values)
 
     monkeypatch.setattr(Connection, "fetch", waiting)
-    monkeypatch.setattr(doctor, "SKIP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("surehook.store.doctor.SKIP_SECONDS_MAX", 0.2)
     finding = about(await examine(configure(UNSAFE), access), "locks")
     assert finding.level is Level.WRONG and "does not skip here (it waited)" in finding.says
 

@@ -11,9 +11,7 @@ DDL waits longer than 2 s for a lock: it lets go and tries again.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,12 +24,16 @@ from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.model.roles import ROLES, ROLES_ON, TABLES_ON
 from surehook.store.logins import Login, derived_password, secret_fingerprint
 from surehook.store.migrations import (
+    LOCK_WAIT_SECONDS,
     Applied,
     Migration,
+    Report,
     State,
+    agreed_buckets,
     generated_sql,
     migrations,
     new_installation,
+    patiently,
 )
 from surehook.store.mysql import failures, passwords, rights, shape
 from surehook.store.mysql.connection import Connection, connect, sql_mode
@@ -41,12 +43,9 @@ from surehook.store.mysql.shape import Expected
 from surehook.store.shape import Fault
 
 Result = TypeVar("Result")
-Report = Callable[[str], None]
 Together = list[str]  # statements of which the first is repeated if the last one fails
 
-LOCK_WAIT_SECONDS = 2
 TURN_SECONDS = 60
-TRIES_MAX = 60
 LOGIN_SECONDS = 10
 
 DIALECT = "mysql"
@@ -228,24 +227,14 @@ def _statements(text: str, buckets: int, server: Server) -> list[str]:
 
 
 async def _fix_buckets(connection: Connection, state: State, wanted: int | None) -> int:
-    """The number of buckets is fixed by whoever comes first."""
-    fixed = state.buckets
-    if fixed is None:
-        fixed = wanted or 1
+    if state.buckets is None:
         await connection.write(
             "INSERT INTO schema_settings (name, value) VALUES ('buckets', %(count)s) "
             "ON DUPLICATE KEY UPDATE name = name",
-            count=str(fixed),
+            count=str(wanted or 1),
         )
-        fixed = int(
-            await connection.value("SELECT value FROM schema_settings WHERE name = 'buckets'")
-        )
-    if wanted is not None and wanted != fixed:
-        raise ConfigError(
-            f"database.buckets is {wanted}, but this database was made with {fixed}.",
-            "The number cannot change later: leave the setting out.",
-        )
-    return fixed
+    fixed = await connection.value("SELECT value FROM schema_settings WHERE name = 'buckets'")
+    return agreed_buckets(int(fixed), wanted)
 
 
 async def _apply(
@@ -474,36 +463,26 @@ async def _run(connection: Connection, step: Together) -> None:
 
 
 async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> Result:
-    """Again while someone else holds a lock or changes the same thing."""
-    for attempt in range(TRIES_MAX):
-        try:
-            return await work()
-        except MySQLError as error:
-            code, said = failures.number(error), failures.words(error)
-            if code in failures.TRIGGERS_REFUSED:
-                raise AnswerIsNo(
-                    "The server writes a binary log and lets only its administrator create "
-                    f"triggers ({said}).",
-                    "Set log_bin_trust_function_creators = 1, or migrate as the administrator.",
-                ) from None
-            if code in failures.NO_RIGHT:
-                raise AnswerIsNo(
-                    f"This login may not do that: {said}.",
-                    "Migrate as an owner of the database with CREATE USER and GRANT OPTION, or "
-                    "set database.roles = off.",
-                ) from None
-            if code not in _AGAIN:
-                raise
-            if attempt == TRIES_MAX - 1:
-                raise DatabaseUnreachable(
-                    f"The schema could not be changed for {TRIES_MAX} tries ({said}).",
-                    "Something holds a lock on it: look at SHOW PROCESSLIST, then run migrate "
-                    "again.",
-                ) from None
-            if code == failures.LOCK_WAIT:
-                report("someone holds a lock on the schema; trying again")
-            await asyncio.sleep(random.uniform(0.05, 0.3))
-    raise AssertionError("the loop returns or raises")
+    return await patiently(work, report, _busy, "SHOW PROCESSLIST")
+
+
+def _busy(error: Exception) -> tuple[str, bool] | None:
+    if not isinstance(error, MySQLError):
+        return None
+    code, said = failures.number(error), failures.words(error)
+    if code in failures.TRIGGERS_REFUSED:
+        raise AnswerIsNo(
+            f"The server writes a binary log and lets only its administrator create triggers "
+            f"({said}).",
+            "Set log_bin_trust_function_creators = 1, or migrate as the administrator.",
+        ) from None
+    if code in failures.NO_RIGHT:
+        raise AnswerIsNo(
+            f"This login may not do that: {said}.",
+            "Migrate as an owner of the database with CREATE USER and GRANT OPTION, or set "
+            "database.roles = off.",
+        ) from None
+    return (said, code == failures.LOCK_WAIT) if code in _AGAIN else None
 
 
 # ── For people ────────────────────────────────────────────────────────────────────────────────

@@ -11,9 +11,7 @@ under way and nothing else. No DDL waits longer than 2 s for a lock: it lets go 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,16 +19,20 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
+from surehook.errors import AnswerIsNo, Bug, ConfigError
 from surehook.model.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
 from surehook.store.migrations import (
+    LOCK_WAIT_SECONDS,
     Applied,
     Migration,
+    Report,
     State,
+    agreed_buckets,
     generated_sql,
     migrations,
     new_installation,
+    patiently,
 )
 from surehook.store.postgres import rights, shape
 from surehook.store.postgres.scram import is_of, verifier
@@ -39,8 +41,6 @@ from surehook.store.shape import Fault
 Connection = Any  # asyncpg ships no types
 Result = TypeVar("Result")
 
-LOCK_WAIT_SECONDS = 2
-TRIES_MAX = 60
 SERVER_MAJOR_MIN = 15
 
 _LEDGER = """
@@ -95,8 +95,6 @@ async def set_installation(connection: Connection, value: str) -> None:
 
 
 # ── Migrating ─────────────────────────────────────────────────────────────────────────────────
-
-Report = Callable[[str], None]
 
 
 async def migrate(
@@ -184,22 +182,14 @@ def refuse_old_server(connection: Connection) -> None:
 
 
 async def _fix_buckets(connection: Connection, state: State, wanted: int | None) -> int:
-    """The number of buckets is fixed by whoever comes first."""
     if state.buckets is None:
         await connection.execute(
             "INSERT INTO schema_settings (name, value) VALUES ('buckets', $1) "
             "ON CONFLICT DO NOTHING",
             str(wanted or 1),
         )
-    fixed = int(
-        await connection.fetchval("SELECT value FROM schema_settings WHERE name = 'buckets'")
-    )
-    if wanted is not None and wanted != fixed:
-        raise ConfigError(
-            f"database.buckets is {wanted}, but this database was made with {fixed}.",
-            "The number cannot change later: leave the setting out.",
-        )
-    return fixed
+    fixed = await connection.fetchval("SELECT value FROM schema_settings WHERE name = 'buckets'")
+    return agreed_buckets(int(fixed), wanted)
 
 
 async def _apply(
@@ -323,33 +313,28 @@ async def _require_roles(connection: Connection) -> None:
 
 
 async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> Result:
-    """Again while someone else holds a lock or changes the same catalogue row."""
-    for attempt in range(TRIES_MAX):
-        try:
-            return await work()
-        except (
-            asyncpg.LockNotAvailableError,
-            asyncpg.DeadlockDetectedError,
-            asyncpg.UniqueViolationError,  # two first migrations create the same name
-            asyncpg.DuplicateObjectError,
-            asyncpg.DuplicateTableError,
-            asyncpg.InternalServerError,  # "tuple concurrently updated": role DDL is server-wide
-        ) as error:
-            if attempt == TRIES_MAX - 1:
-                raise DatabaseUnreachable(
-                    f"The schema could not be changed for {TRIES_MAX} tries ({error}).",
-                    "Something holds a lock on it: look at pg_locks, then run migrate again.",
-                ) from None
-            if isinstance(error, asyncpg.LockNotAvailableError):
-                report("someone holds a lock on the schema; trying again")
-            await asyncio.sleep(random.uniform(0.05, 0.3))
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise AnswerIsNo(
-                f"This login may not do that: {error}.",
-                "Migrate as the owner of the database with CREATEROLE, or set "
-                "database.roles = off.",
-            ) from None
-    raise AssertionError("the loop returns or raises")
+    return await patiently(work, report, _busy, "pg_locks")
+
+
+_BUSY = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,  # two first migrations create the same name
+    asyncpg.DuplicateObjectError,
+    asyncpg.DuplicateTableError,
+    asyncpg.InternalServerError,  # "tuple concurrently updated": role DDL is server-wide
+)
+
+
+def _busy(error: Exception) -> tuple[str, bool] | None:
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        raise AnswerIsNo(
+            f"This login may not do that: {error}.",
+            "Migrate as the owner of the database with CREATEROLE, or set database.roles = off.",
+        ) from None
+    if not isinstance(error, _BUSY):
+        return None
+    return str(error), isinstance(error, asyncpg.LockNotAvailableError)
 
 
 # ── For people ────────────────────────────────────────────────────────────────────────────────
