@@ -20,6 +20,7 @@ from surehook.delivery.outcome import errors_page
 from surehook.model import roles, states
 from surehook.model.rules import DEPTH_MAX
 from surehook.observe.metrics import metrics_page
+from tools import mysql_sql
 from tools.client import client_files
 from tools.reference import cli_page
 
@@ -41,6 +42,13 @@ JOB_IDENTITY = (
 
 def _quoted(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)
+
+
+def mysql_statements() -> Iterator[tuple[str, str]]:
+    """What is not written by hand for MySQL, login by login."""
+    for login in roles.BY_LOGIN:
+        if text := mysql_sql.generated(login):
+            yield login, f"-- {NOTE.format(source=f'store/postgres/{login}.sql')}\n\n{text}"
 
 
 # ── PostgreSQL ────────────────────────────────────────────────────────────────────────────────
@@ -613,6 +621,7 @@ def generated() -> dict[Path, str]:
         postgres / "grants.sql": postgres_grants(),
         mysql / "guard.sql": mysql_guard(),
         mysql / "grants.sql": mysql_grants(),
+        **{mysql / f"{login}.sql": text for login, text in mysql_statements()},
         repository / "docs" / "states.md": states_page(),
         repository / "docs" / "roles.md": roles_page(),
         repository / "docs" / "reference" / "errors.md": errors_page(),

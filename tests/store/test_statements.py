@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 
 import pytest
 
@@ -42,8 +41,7 @@ OTHER_CLOCKS = {
 def all_statements() -> list[tuple[str, str, Statement]]:
     found = []
     for engine in ENGINES:
-        names = sorted(file.name for file in files("surehook.store").joinpath(engine).iterdir())
-        for login in (name.removesuffix(".sql") for name in names if name.endswith(".sql")):
+        for login in sorted(BY_LOGIN):
             for statement in statements.load(engine, login).values():
                 found.append((engine, login, statement))
     return found

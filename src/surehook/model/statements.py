@@ -65,8 +65,11 @@ def parse(content: str, source: str) -> dict[str, Statement]:
 
 
 def load(dialect: str, component: str) -> dict[str, Statement]:
-    """The statements that `component` may use on `dialect`; a login for others' use has none."""
-    resource = files("surehook.store").joinpath(dialect, f"{component}.sql")
-    if not resource.is_file():
-        return {}
-    return parse(resource.read_text(encoding="utf-8"), f"{dialect}/{component}.sql")
+    """The statements that `component` may use on `dialect`; a login for others' use has none.
+
+    Those that `make generate` wrote are in a file of the same name; a name is in one of them.
+    """
+    folder = files("surehook.store").joinpath(dialect)
+    found = [folder.joinpath(f"{component}.sql"), folder.joinpath("generated", f"{component}.sql")]
+    texts = [file.read_text(encoding="utf-8") for file in found if file.is_file()]
+    return parse("\n".join(texts), f"{dialect}/{component}.sql")

@@ -22,7 +22,6 @@ from surehook.model.wording import counted
 Result = TypeVar("Result")
 Report = Callable[[str], None]
 
-LOCK_WAIT_SECONDS = 2
 TRIES_MAX = 60
 
 

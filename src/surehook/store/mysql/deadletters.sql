@@ -1,23 +1,5 @@
 -- Dead letters: INSERT dead_letters for dead sagas, INSERT new sagas when one is requeued.
 
--- name: create_cursor :none
-INSERT INTO dead_letter_cursor (bucket) VALUES (:bucket);
-
--- name: read_cursor :one
--- A cursor that is ahead of the clock says that the clock was set back: look at all of them.
-SELECT swept_until,
-    swept_until > UTC_TIMESTAMP(6) OR rewalked_at > UTC_TIMESTAMP(6)
-        OR TIMESTAMPDIFF(MICROSECOND, rewalked_at, UTC_TIMESTAMP(6)) > :rewalk_seconds * 1e6
-        AS rewalk,
-    UTC_TIMESTAMP(6) AS now
-FROM dead_letter_cursor WHERE bucket = :bucket;
-
--- name: save_cursor :none
-UPDATE dead_letter_cursor
-SET swept_until = :swept_until,
-    rewalked_at = CASE WHEN :rewalked THEN UTC_TIMESTAMP(6) ELSE rewalked_at END
-WHERE bucket = :bucket;
-
 -- name: dead_sagas :many
 -- One page of dead sagas in order of death, each with whether it is written down.
 SELECT s.died_at, s.id, (
@@ -59,36 +41,6 @@ SELECT saga_id, id, worker_id, lease_until
 FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
 WHERE bucket = :bucket AND saga_id IN :saga_ids
 ORDER BY saga_id, attempt_at;
-
--- name: find_dead_letters :many
--- What a requeue by filter would take of the next :count dead letters: not requeued yet, oldest
--- first. Only so many are looked at, however few fit; each row carries the last id of them, and one
--- row does when none fits.
-WITH looked_at AS (
-    SELECT id, event_id, subscription_id, final_error_code, failed_at, bucket
-    FROM dead_letters FORCE INDEX (PRIMARY)
-    WHERE bucket = :bucket AND id > :after_id
-    ORDER BY id LIMIT :count
-), fitting AS (
-    SELECT d.id
-    FROM looked_at d
-    JOIN subscriptions s ON s.id = d.subscription_id
-    JOIN events e ON e.id = d.event_id AND e.bucket = d.bucket
-    WHERE (:tenant IS NULL OR s.tenant = :tenant)
-      AND (:subscription_id IS NULL OR d.subscription_id = :subscription_id)
-      AND (:event_type IS NULL OR e.event_type = :event_type)
-      AND (:error_code IS NULL OR d.final_error_code = :error_code)
-      AND (:failed_from IS NULL OR d.failed_at >= :failed_from)
-      AND (:failed_until IS NULL OR d.failed_at < :failed_until)
-      AND NOT EXISTS (
-          SELECT 1 FROM webhook_delivery_sagas n
-          WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
-            AND n.requeued_from = d.id AND n.bucket = :bucket)
-)
-SELECT last.id AS last_id, fitting.id
-FROM (SELECT MAX(id) AS id FROM looked_at) AS last
-LEFT JOIN fitting ON true
-ORDER BY fitting.id;
 
 -- name: requeueable :many
 -- Dead letters that have no new saga yet and whose subscription wants it.

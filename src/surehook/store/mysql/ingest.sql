@@ -1,4 +1,5 @@
 -- Ingest: INSERT events, and nothing else.
+-- Only on PostgreSQL: insert_keyed_events
 
 -- name: insert_events :none
 -- One INSERT for all requests that wait: they share its commit. Rows are numbered in order of

@@ -24,7 +24,6 @@ from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
 from surehook.model.roles import ROLES, ROLES_ON, TABLES_ON
 from surehook.store.logins import Login, derived_password, secret_fingerprint
 from surehook.store.migrations import (
-    LOCK_WAIT_SECONDS,
     Applied,
     Migration,
     Report,
@@ -45,6 +44,7 @@ from surehook.store.shape import Fault
 Result = TypeVar("Result")
 Together = list[str]  # statements of which the first is repeated if the last one fails
 
+LOCK_WAIT_SECONDS = 2
 TURN_SECONDS = 60
 LOGIN_SECONDS = 10
 

@@ -2,6 +2,7 @@
 --
 -- Statistics are taken when they are taken, often from an empty table: what must be found by a
 -- certain index names it, here and in the other files.
+-- Only on PostgreSQL: apply_results
 
 -- name: due_subscriptions :many
 -- Whose sagas are due, looked at from the oldest: first attempts and retries each get their view,

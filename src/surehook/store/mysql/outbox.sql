@@ -1,4 +1,5 @@
 -- Outbox: one INSERT in an application's own transaction, as outbox_writer, and nothing else.
+-- Only on PostgreSQL: insert_event_into
 
 -- name: insert_event :none
 -- The texts come as hexadecimal digits: whatever the character set and the SQL mode of someone

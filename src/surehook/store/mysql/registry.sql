@@ -25,28 +25,3 @@ FROM JSON_TABLE(:given, '$[*]' COLUMNS (
     step_age_us BIGINT PATH '$[1]',
     trouble VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[2]'
 )) AS given;
-
--- name: leave :none
-DELETE FROM processes WHERE process_id = :process_id;
-
--- name: forget_silent :none
--- The dead say no farewell.
-DELETE FROM processes WHERE heartbeat_at < UTC_TIMESTAMP(6) - INTERVAL :seconds SECOND;
-
--- name: begin_figures :none
--- One process per interval gets the row: whoever asks at the same time waits for its lock and then
--- finds it taken. One that began and did not finish is given up after :lost seconds; a time in the
--- future, which a clock that was set back leaves behind, holds up nobody.
-UPDATE system_figures SET begun_at = UTC_TIMESTAMP(6)
-WHERE name = 'backlog'
-    AND (
-        begun_at > UTC_TIMESTAMP(6) + INTERVAL :lost SECOND
-        OR begun_at < UTC_TIMESTAMP(6) - INTERVAL :lost SECOND
-        OR begun_at < UTC_TIMESTAMP(6) - INTERVAL :interval SECOND AND counted_at >= begun_at
-    );
-
--- name: begin_first_figures :none
-INSERT INTO system_figures (name, begun_at) VALUES ('backlog', UTC_TIMESTAMP(6));
-
--- name: keep_figures :none
-UPDATE system_figures SET counted_at = UTC_TIMESTAMP(6), figures = :figures WHERE name = 'backlog';

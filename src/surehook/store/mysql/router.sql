@@ -3,6 +3,7 @@
 -- Ids are given out when a row is inserted and become visible when its transaction commits, so
 -- below the highest id that was read some may be missing: still open, rolled back, or in another
 -- bucket. Those are the gaps: looked at again until they are filled, or proved empty for good.
+-- Only on PostgreSQL: begin_rescan, rescan_events, save_rescan
 
 -- name: create_cursor :none
 -- Whoever is first; the second is refused by the key, looks again and finds it there.
@@ -111,10 +112,6 @@ INSERT INTO webhook_delivery_sagas (event_id, subscription_id, bucket) VALUES :g
 -- name: hold :none
 INSERT INTO router_held (bucket, subscription_id, event_id) VALUES :given;
 
--- name: recently_eligible :many
-SELECT id, eligible_from, tenant, event_type FROM subscriptions
-WHERE active AND verified AND eligible_from > UTC_TIMESTAMP(6) - INTERVAL :seconds SECOND;
-
 -- name: unrouted_since :many
 -- Events that were routed while the change that makes a subscription eligible was not yet
 -- committed, though its time was earlier.
@@ -126,20 +123,6 @@ LEFT JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
 WHERE e.bucket = :bucket AND e.event_type = :event_type AND e.tenant = :tenant
   AND e.created_at >= :since AND e.created_at <= UTC_TIMESTAMP(6) AND g.event_id IS NULL
 LIMIT :count);
-
--- name: held_for :many
-SELECT h.event_id, h.subscription_id
-FROM router_held h
-JOIN subscriptions s ON s.id = h.subscription_id AND s.active AND s.verified
-WHERE h.bucket = :bucket AND h.subscription_id IN :subscription_ids
-LIMIT :count;
-
--- name: held :many
-SELECT h.event_id, h.subscription_id
-FROM router_held h
-JOIN subscriptions s ON s.id = h.subscription_id AND s.active AND s.verified
-WHERE h.bucket = :bucket
-LIMIT :count;
 
 -- name: settled :many
 -- Of what was held: what has its saga, or is wanted no more.

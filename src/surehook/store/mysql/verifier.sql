@@ -42,14 +42,6 @@ SET attempts = attempts + 1, last_attempt_at = UTC_TIMESTAMP(6), last_result = '
     last_reason = NULL
 WHERE id = :id;
 
--- name: secret_of :one
-SELECT sealed, UTC_TIMESTAMP(6) FROM subscription_secrets WHERE id = :secret_id;
-
--- name: report_verification :none
-UPDATE subscription_verifications
-SET last_result = :result, last_reason = :reason
-WHERE id = :id AND verified_at IS NULL;
-
 -- name: verify_subscription :none
 -- Only if URL and secret are still those that were challenged. A staged URL moves in by the same
 -- statement, so that nothing stops meanwhile. (verified = 2 is how the trigger knows that the
@@ -64,11 +56,6 @@ WHERE v.id = :id AND v.verified_at IS NULL AND v.expires_at > UTC_TIMESTAMP(6)
       WHERE x.subscription_id = s.id AND x.scheme = 'v1'
         AND (x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6)));
 
--- name: mark_verified :none
-UPDATE subscription_verifications
-SET verified_at = UTC_TIMESTAMP(6), last_result = :result, last_reason = :reason
-WHERE id = :id;
-
 -- name: open_verification :one
 -- The newest one that still waits for its code.
 SELECT v.id, v.code, v.code_tries FROM subscription_verifications v
@@ -82,26 +69,3 @@ SELECT code_tries FROM subscription_verifications WHERE id = :id FOR UPDATE;
 
 -- name: count_code_try :none
 UPDATE subscription_verifications SET code_tries = code_tries + 1 WHERE id = :id;
-
--- name: read_verification :one
-SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, created_at,
-    last_attempt_at, expires_at, verified_at
-FROM subscription_verifications WHERE id = :id;
-
--- name: sealed_headers :many
--- Their names are shown to the owner, their values to nobody.
-SELECT id, custom_headers FROM subscriptions
-WHERE id IN :subscription_ids AND custom_headers IS NOT NULL;
-
--- name: trial_target :one
--- What a test event needs: where to, and how long it may take.
-SELECT COALESCE(pending_callback_url, callback_url), event_type, request_timeout_seconds,
-    custom_headers, UTC_TIMESTAMP(6)
-FROM subscriptions
-WHERE id = :subscription_id AND (:tenant IS NULL OR tenant = :tenant);
-
--- name: trial_secrets :many
-SELECT sealed FROM subscription_secrets
-WHERE subscription_id = :subscription_id
-  AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
-ORDER BY id DESC;

@@ -1,4 +1,5 @@
 -- Worker: UPDATE jobs (lease and result columns), nothing else.
+-- Only on PostgreSQL: lease_suspect_job
 
 -- name: any_waits :one
 -- What an idle worker asks, without a transaction.
@@ -50,16 +51,6 @@ UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
 SET status = 'Leased', lease_token = :lease_token, worker_id = :worker_id,
     lease_until = :lease_until, started_at = :leased_at
 WHERE bucket = :bucket AND id IN :job_ids AND status = 'Pending';
-
--- name: newest_secret :many
-SELECT sealed FROM subscription_secrets ORDER BY id DESC LIMIT 1;
-
--- name: live_secrets :many
--- Every secret that still signs: during a rotation there are several.
-SELECT subscription_id, sealed FROM subscription_secrets
-WHERE subscription_id IN :subscription_ids
-  AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
-ORDER BY subscription_id, id DESC;
 
 -- name: suspect_waits :one
 SELECT EXISTS (

@@ -61,7 +61,8 @@ LEFT JOIN LATERAL (
 -- first. Only so many are looked at, however few fit; each row carries the last id of them, and one
 -- row does when none fits.
 WITH looked_at AS MATERIALIZED (
-    SELECT id, event_id, subscription_id, final_error_code, failed_at, bucket FROM dead_letters
+    SELECT id, event_id, subscription_id, final_error_code, failed_at, bucket
+    FROM dead_letters /*mysql FORCE INDEX (PRIMARY) */
     WHERE bucket = :bucket AND id > :after_id
     ORDER BY id LIMIT :count
 ), fitting AS (

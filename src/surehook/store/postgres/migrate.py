@@ -23,7 +23,6 @@ from surehook.errors import AnswerIsNo, Bug, ConfigError
 from surehook.model.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
 from surehook.store.migrations import (
-    LOCK_WAIT_SECONDS,
     Applied,
     Migration,
     Report,
@@ -41,6 +40,7 @@ from surehook.store.shape import Fault
 Connection = Any  # asyncpg ships no types
 Result = TypeVar("Result")
 
+LOCK_WAIT_SECONDS = 2
 SERVER_MAJOR_MIN = 15
 
 _LEDGER = """

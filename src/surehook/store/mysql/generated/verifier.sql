@@ -1,0 +1,68 @@
+-- Written by `make generate` from store/postgres/verifier.sql; do not edit.
+
+-- name: secret_of :one
+SELECT
+  sealed,
+  UTC_TIMESTAMP(6)
+FROM subscription_secrets
+WHERE
+  id = :secret_id;
+
+-- name: report_verification :none
+UPDATE subscription_verifications SET last_result = :result, last_reason = :reason
+WHERE
+  id = :id AND verified_at IS NULL;
+
+-- name: mark_verified :none
+UPDATE subscription_verifications SET verified_at = UTC_TIMESTAMP(6), last_result = :result, last_reason = :reason
+WHERE
+  id = :id;
+
+-- name: read_verification :one
+SELECT
+  id,
+  subscription_id,
+  callback_url,
+  attempts,
+  last_result,
+  last_reason,
+  created_at,
+  last_attempt_at,
+  expires_at,
+  verified_at
+FROM subscription_verifications
+WHERE
+  id = :id;
+
+-- name: sealed_headers :many
+SELECT
+  id,
+  custom_headers
+FROM subscriptions
+WHERE
+  id IN :subscription_ids AND custom_headers IS NOT NULL;
+
+-- name: trial_target :one
+SELECT
+  COALESCE(pending_callback_url, callback_url),
+  event_type,
+  request_timeout_seconds,
+  custom_headers,
+  UTC_TIMESTAMP(6)
+FROM subscriptions
+WHERE
+  id = :subscription_id AND (
+    :tenant IS NULL OR tenant = :tenant
+  );
+
+-- name: trial_secrets :many
+SELECT
+  sealed
+FROM subscription_secrets
+WHERE
+  subscription_id = :subscription_id
+  AND (
+    expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6)
+  )
+ORDER BY
+  id DESC;
