@@ -15,7 +15,6 @@ from typing import Any
 
 import asyncmy
 from asyncmy.constants import CLIENT
-from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
 from surehook.errors import ConfigError
@@ -64,10 +63,10 @@ def session_settings(server: Server, more: Settings) -> dict[str, str | int | fl
     }
 
 
-class _QuietCursor(Cursor):
+class _Driver(asyncmy.Connection):
     """Asks for no warnings: in strict mode what matters is an error, and asking is a round trip."""
 
-    async def _show_warnings(self, _: object) -> None:
+    async def show_warnings(self) -> None:
         return None
 
 
@@ -98,7 +97,8 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Nothing is unread or half sent, and the server has not hung up."""
+        """Nothing is unread or half sent, and the server has not hung up: of that the driver knows
+        by a private name only (a test kills an idle session and waits for this)."""
         return not self._broken and not self._driver._stream_broken
 
     @property
@@ -221,7 +221,7 @@ def _has_no_tls(driver: Any) -> bool:
 
 
 def _driver(where: Target, encryption: ssl.SSLContext | None, name: str) -> Any:
-    made: Any = asyncmy.Connection  # its stub gives it no types
+    made: Any = _Driver  # its stub gives it no types
     return made(
         host=where.host,
         port=where.port,
@@ -234,7 +234,6 @@ def _driver(where: Target, encryption: ssl.SSLContext | None, name: str) -> Any:
         autocommit=True,
         client_flag=CLIENT.FOUND_ROWS,
         conv=CONVERSIONS,
-        cursor_cls=_QuietCursor,
         program_name=name,
     )
 
