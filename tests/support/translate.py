@@ -1,7 +1,8 @@
 """The tests' plain SQL, written for PostgreSQL, in the words of MySQL and MariaDB. Pure.
 
 A test says once what it wants to see or to have; this says it again. Only what tests use is known
-here: parameters, casts, the clock, intervals, = ANY, generate_series, FILTER, EXTRACT(EPOCH …).
+here: parameters, casts, intervals, = ANY, generate_series; the rest are the rules by which our own
+statements are translated (tools/mysql_sql.py).
 What only one engine has (sessions, locks, dumps) is not translated but written twice, in
 dialects.py.
 """
@@ -9,18 +10,16 @@ dialects.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 
-import sqlglot
 from sqlglot import exp
 
-Node = exp.Expr
+from tools import mysql_sql
+from tools.mysql_sql import NOW, Node, Rules, raw
 
-NOW = "UTC_TIMESTAMP(6)"
-CLOCKS = ("surehook_now", "statement_timestamp", "clock_timestamp")
 NAMES = {"json_build_object": "JSON_OBJECT"}
 MICROSECONDS = {
     "MICROSECOND": 1,
@@ -70,30 +69,14 @@ def literal(value: object) -> str:
 
 @cache
 def _translated(sql: str) -> str:
-    parsed = sqlglot.parse_one(sql, read="postgres")
-    # From the leaves upwards: what a rule looks at below it is already in its last form, except
-    # intervals, which only have a form together with what they are added to.
-    for node in list(parsed.walk(bfs=False))[::-1]:
-        rule = RULES.get(type(node))
-        if rule is None:
-            continue
-        changed = rule(node)
-        if node is parsed:
-            parsed = changed
-        elif changed is not node:
-            node.replace(changed)
-    return parsed.sql("mysql", unsupported_level=sqlglot.ErrorLevel.RAISE)
-
-
-def _raw(text: str) -> Node:
-    return exp.Var(this=text)
+    return mysql_sql.translated(sql, RULES)
 
 
 # ── One rule per kind of node ─────────────────────────────────────────────────────────────────
 
 
 def _parameter(node: Node) -> Node:
-    return _raw(f"⟦{node.name}⟧")
+    return raw(f"⟦{node.name}⟧")
 
 
 def _cast(node: Node) -> Node:
@@ -106,19 +89,17 @@ def _cast(node: Node) -> Node:
 
 
 def _function(node: Node) -> Node:
-    if node.name.lower() in CLOCKS:
-        return _raw(NOW)
     if node.name.lower() in NAMES:
         node.set("this", NAMES[node.name.lower()])
-    return node
+    return mysql_sql.clock(node)
 
 
 def _now(_: Node) -> Node:
-    return _raw(NOW)
+    return raw(NOW)
 
 
 def _database(_: Node) -> Node:
-    return _raw("DATABASE()")
+    return raw("DATABASE()")
 
 
 def _any(node: Node) -> Node:
@@ -131,22 +112,7 @@ def _any(node: Node) -> Node:
 
 def _default(node: Node) -> Node:
     if node.name.upper() == "DEFAULT" and not node.args.get("table"):
-        return _raw("DEFAULT")
-    return node
-
-
-def _filter(node: Node) -> Node:
-    """count(*) FILTER (WHERE x) → COUNT(CASE WHEN x THEN 1 END)"""
-    counted = node.this
-    value = exp.Literal.number(1) if isinstance(counted.this, exp.Star) else counted.this
-    case = exp.Case(ifs=[exp.If(this=node.expression.this, true=value)])
-    made: Node = type(counted)(this=case)
-    return made
-
-
-def _ordered(node: Node) -> Node:
-    """Nobody here orders by what may be NULL: each engine's own order of NULLs will do."""
-    node.set("nulls_first", not node.args.get("desc"))
+        return raw("DEFAULT")
     return node
 
 
@@ -162,15 +128,7 @@ def _series(node: Node) -> Node:
     name = node.alias or "g"
     array = f"CONCAT('[0', REPEAT(',0', {last} - {first}), ']')"
     ordinal = f"JSON_TABLE({array}, '$[*]' COLUMNS (n FOR ORDINALITY)) AS numbered"
-    return _raw(f"(SELECT n + {first} - 1 AS {name} FROM {ordinal}) AS {name}")
-
-
-def _epoch(node: Node) -> Node:
-    """EXTRACT(EPOCH FROM later - earlier) → seconds"""
-    if node.name.upper() != "EPOCH" or not isinstance(node.expression, exp.Sub):
-        return node
-    later, earlier = node.expression.left.sql("mysql"), node.expression.right.sql("mysql")
-    return _raw(f"(TIMESTAMPDIFF(MICROSECOND, {earlier}, {later}) / 1e6)")
+    return raw(f"(SELECT n + {first} - 1 AS {name} FROM {ordinal}) AS {name}")
 
 
 # ── Intervals ─────────────────────────────────────────────────────────────────────────────────
@@ -182,7 +140,7 @@ def _sum(node: Node) -> Node:
     if length is None:
         return node
     sign = "+" if isinstance(node, exp.Add) else "-"
-    return _raw(f"({node.this.sql('mysql')} {sign} INTERVAL ROUND({length}) MICROSECOND)")
+    return raw(f"({node.this.sql('mysql')} {sign} INTERVAL ROUND({length}) MICROSECOND)")
 
 
 def _microseconds(node: Node) -> str | None:
@@ -211,7 +169,7 @@ def _microseconds_of_case(node: exp.Case) -> str | None:
     return f"CASE {' '.join(parts)} END"
 
 
-RULES: dict[type, Callable[[Node], Node]] = {
+RULES: Rules = {
     exp.Parameter: _parameter,
     exp.Cast: _cast,
     exp.Anonymous: _function,
@@ -219,10 +177,10 @@ RULES: dict[type, Callable[[Node], Node]] = {
     exp.CurrentDatabase: _database,
     exp.EQ: _any,
     exp.Column: _default,
-    exp.Filter: _filter,
-    exp.Ordered: _ordered,
+    exp.Filter: mysql_sql.filtered,
+    exp.Ordered: mysql_sql.ordered,
     exp.Table: _series,
-    exp.Extract: _epoch,
+    exp.Extract: mysql_sql.epoch,
     exp.Add: _sum,
     exp.Sub: _sum,
 }
