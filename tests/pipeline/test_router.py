@@ -36,7 +36,6 @@ from surehook.store.postgres.router import (
     PostgresRouterStore,
     Snapshot,
     advance,
-    visible,
 )
 from surehook.store.router import RouterStore
 
@@ -499,6 +498,14 @@ async def test_a_dump_restored_into_another_server_gives_the_same_sagas(
 
 
 # ── The cursor, against a model ───────────────────────────────────────────────────────────────
+
+
+def visible(cursor: Cursor, xid: int, row_id: int) -> bool:
+    """Whether an event is routed according to this cursor."""
+    _, xmax, in_flight = cursor.snapshot
+    if xid == cursor.partial_xid and row_id <= cursor.partial_id:
+        return True
+    return xid < xmax and xid not in in_flight
 
 
 class Model:

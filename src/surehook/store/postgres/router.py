@@ -18,7 +18,6 @@ from surehook.store.router import RouterStore
 
 # xmin, xmax, xids in flight: as the driver decodes pg_snapshot.
 Snapshot: TypeAlias = tuple[int, int, tuple[int, ...]]
-START: Snapshot = (1, 1, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,6 @@ def advance(old: Cursor, now: Snapshot, last: tuple[int, int] | None) -> Cursor:
         xmax = old_xmax
         in_flight = tuple(x for x in old_in_flight if x >= xid or x in now_in_flight)
     return Cursor((min((*in_flight, xmax)), xmax, in_flight), xid, row_id)
-
-
-def visible(cursor: Cursor, xid: int, row_id: int) -> bool:
-    """Whether an event is routed according to this cursor: the meaning of a cursor, for tests."""
-    _, xmax, in_flight = cursor.snapshot
-    if xid == cursor.partial_xid and row_id <= cursor.partial_id:
-        return True
-    return xid < xmax and xid not in in_flight
 
 
 class PostgresRouterStore(RouterStore):
