@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from support.old_program import NoHistory, unpack_previous
 from support.sql_rights import analyse
 from surehook.model import statements
 from surehook.model.roles import BY_LOGIN, ROLES, TABLES, TABLES_ON, Verb
+from surehook.store.contract import Store
 from tools import generate
 
 REPOSITORY = Path(__file__).parents[1]
@@ -162,7 +165,6 @@ ENGINES = [path.parent.name for path in (PACKAGE / "store").glob("*/database.py"
 
 
 def test_a_component_s_store_knows_no_other_component_s() -> None:
-    """An engine's list of stores, in its __init__, is the one exception."""
     components = {path.stem for path in (PACKAGE / "store" / "postgres").glob("*.sql")}
     assert components and "postgres" in ENGINES
     homes = ["surehook.store", *(f"surehook.store.{engine}" for engine in ENGINES)]
@@ -170,7 +172,24 @@ def test_a_component_s_store_knows_no_other_component_s() -> None:
         own = {f"{home}.{path.stem}" for home in homes}
         others = {f"{home}.{name}" for home in homes for name in components} - own
         others &= set(imports_of(path))
-        assert not others or path.stem == "__init__", f"{path.name} imports {', '.join(others)}"
+        assert not others, f"{path.name} imports {', '.join(others)}"
+
+
+def test_every_store_is_implemented_on_every_engine() -> None:
+    """In the file of its contract's name, under its name and the engine's: `store_of` finds it."""
+    found = 0
+    for path in (PACKAGE / "store").glob("*.py"):
+        contracts = vars(importlib.import_module(name_of(path))).values()
+        for contract in [one for one in contracts if inspect.isabstract(one)]:
+            if not issubclass(contract, Store) or contract.__module__ != name_of(path):
+                continue
+            for engine in ENGINES:
+                module = importlib.import_module(f"surehook.store.{engine}.{path.stem}")
+                kind = getattr(module, f"{engine.capitalize()}{contract.__name__}")
+                assert issubclass(kind, contract)
+                assert not inspect.isabstract(kind), f"{kind} lacks {kind.__abstractmethods__}"
+                found += 1
+    assert found
 
 
 def test_only_an_engine_s_own_files_know_it() -> None:

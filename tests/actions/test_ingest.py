@@ -287,7 +287,7 @@ async def test_an_event_whose_caller_left_while_its_key_was_held_is_not_stored(
 @pytest.mark.only_on("postgres", reason="elsewhere no statement has a patience of its own")
 async def test_the_patience_of_one_statement_is_not_that_of_the_next(open_store: OpenStore) -> None:
     database: Any = await open_store("ingest")
-    await IngestStore(database).insert_keyed([an_order(1, "key")], [0], 0.005)
+    await store_of(IngestStore, database).insert_keyed([an_order(1, "key")], [0], 0.005)
 
     async def patience(session: Any) -> Any:
         return await session.connection.fetchval("SHOW lock_timeout")

@@ -6,7 +6,10 @@ nothing else. Which engine is behind it, only the files below know.
 
 from __future__ import annotations
 
-from typing import TypeVar
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
 
 from surehook import observe
 from surehook.config import Config
@@ -14,7 +17,7 @@ from surehook.store.database import Database
 from surehook.store.engine import Engine
 from surehook.store.logins import DatabaseAccess, login
 
-Store = TypeVar("Store")
+Kind = TypeVar("Kind")
 
 
 def engine_of(url: str) -> Engine:
@@ -28,10 +31,15 @@ def engine_of(url: str) -> Engine:
     return POSTGRES
 
 
-def store_of(kind: type[Store], database: Database, *more: object) -> Store:
-    """A component's store on this database, in its engine's own way where it has one."""
-    own_way = engine_of(database.login.url).stores
-    made: Store = own_way.get(kind, kind)(database, *more)
+def store_of(contract: Callable[..., Kind], database: Database, *more: object) -> Kind:
+    """A login's store on this database: its engine's, in the file of the contract's name. A
+    contract that consists of statements alone is its own."""
+    kind: Any = contract
+    if inspect.isabstract(contract):
+        engine, file = database.dialect, contract.__module__.rpartition(".")[2]
+        module = import_module(f"{__name__}.{engine}.{file}")
+        kind = getattr(module, f"{engine.capitalize()}{contract.__name__}")
+    made: Kind = kind(database, *more)
     return made
 
 

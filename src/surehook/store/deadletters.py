@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from surehook.model.records import DeadLetter, DeadLetterId, Requeued, SagaId
-from surehook.store.database import Database
+from surehook.store.contract import Store, statement
 
 DeathKey = tuple[datetime, int]
 BEGINNING: DeathKey = (datetime(1970, 1, 1, tzinfo=UTC), 0)
@@ -25,28 +26,16 @@ class Filter(msgspec.Struct, frozen=True):
     failed_until: datetime | None = None
 
 
-class DeadLetterStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class DeadLetterStore(Store):
+    @abstractmethod
     async def read_cursor(
         self, bucket: int, rewalk_seconds: float
     ) -> tuple[datetime, bool, datetime]:
         """Deaths before the first time are written down; whether to look at all of them again;
         and the time now."""
-        row = await self._database.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
-        if row is None:
-            await self._database.all("create_cursor", bucket=bucket)
-            row = await self._database.one(
-                "read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds
-            )
-            assert row is not None
-        return row[0], row[1], row[2]
 
-    async def save_cursor(self, bucket: int, swept_until: datetime, rewalked: bool) -> None:
-        await self._database.all(
-            "save_cursor", bucket=bucket, swept_until=swept_until, rewalked=rewalked
-        )
+    @statement
+    async def save_cursor(self, bucket: int, swept_until: datetime, rewalked: bool) -> None: ...
 
     async def dead_sagas(
         self, bucket: int, after: DeathKey, count: int
@@ -59,11 +48,10 @@ class DeadLetterStore:
         last = (rows[-1][0], rows[-1][1]) if rows else None
         return missing, last, len(rows) == count
 
-    async def write_dead_letters(self, bucket: int, saga_ids: Sequence[SagaId]) -> list[DeadLetter]:
-        rows = await self._database.all(
-            "write_dead_letters", bucket=bucket, saga_ids=sorted(saga_ids)
-        )
-        return [DeadLetter(*row) for row in rows]
+    @abstractmethod
+    async def write_dead_letters(
+        self, bucket: int, saga_ids: Sequence[SagaId]
+    ) -> list[DeadLetter]: ...
 
     async def find(
         self, bucket: int, wanted: Filter, after_id: int, count: int
@@ -79,9 +67,6 @@ class DeadLetterStore:
         )
         return [row[1] for row in rows if row[1] is not None], rows[0][0]
 
+    @abstractmethod
     async def requeue(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
         """Requeue these; the answer also tells of those requeued before or not deliverable."""
-        rows = await self._database.all("requeue", bucket=bucket, dead_letter_ids=sorted(ids))
-        created = {row[0] for row in rows}
-        rows = await self._database.all("requeued", bucket=bucket, dead_letter_ids=sorted(ids))
-        return [Requeued(row[0], row[1], row[2], row[2] in created, row[3]) for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +23,6 @@ class Engine:
 
     name: str
     database: type[Database]
-    # What it does in its own way, by the store that this stands in for.
-    stores: Mapping[type, type]
     connect: Callable[[Login, float], Awaitable[Any]]
     # Around work on such a connection: one that is lost is DatabaseUnreachable.
     losing: Callable[[Login], AbstractContextManager[None]]

@@ -14,11 +14,13 @@ is again.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from surehook.model.records import RoutedSaga
+from surehook.store.contract import Store
 from surehook.store.database import Database, Row
 
 CATCH_UP_SECONDS = 1.0
@@ -28,31 +30,31 @@ COMMIT_SECONDS = 60.0
 SWEEP_SECONDS = 60.0
 
 
-class RouterStore:
+class RouterStore(Store):
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._caught_up: dict[int, CaughtUp] = {}
 
+    @abstractmethod
     async def route_page(self, bucket: int, count: int) -> tuple[list[RoutedSaga], bool] | None:
         """Route the next page of events; None = another router has this bucket.
 
         The flag says that more may follow. Sagas and cursor are one commit, the cursor last.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def insert(self, session: Any, bucket: int, ids: list[int]) -> list[RoutedSaga]:
         """The sagas that these events lack."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def let_go(self, session: Any, bucket: int, held: Sequence[tuple[int, int]]) -> None:
         """Forget these (event, subscription) if they have their saga or are wanted no more."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def unrouted(
         self, session: Any, bucket: int, newly: Sequence[Row], count: int
     ) -> Sequence[Row]:
         """(event, subscription) without a saga, created since these became eligible."""
-        raise NotImplementedError
 
     def catching_up(self, bucket: int) -> CatchingUp | None:
         """What to do beside a page, if it is time for it."""

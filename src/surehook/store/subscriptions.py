@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from surehook.model.records import Subscription, SubscriptionId
-from surehook.store.database import Database, Session
+from surehook.store.contract import Store
+from surehook.store.database import Session
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +36,8 @@ def every_setting(changes: Mapping[str, object]) -> dict[str, object]:
     return {name: changes.get(name) for name in Settings.__struct_fields__}
 
 
-class SubscriptionStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class SubscriptionStore(Store):
+    @abstractmethod
     async def create(
         self,
         tenant: str,
@@ -51,34 +51,6 @@ class SubscriptionStore:
 
         TooMany if the tenant would have more than `most`.
         """
-
-        async def work(session: Session) -> tuple[SubscriptionId, bool]:
-            if most is not None:
-                await session.all("lock_tenant", tenant=tenant)
-            row = await session.one(
-                "create_subscription",
-                tenant=tenant,
-                custom_headers=custom_headers,
-                idempotency_key=idempotency_key,
-                **msgspec.structs.asdict(settings),
-            )
-            if row is None:
-                found = await session.one(
-                    "find_by_key", tenant=tenant, idempotency_key=idempotency_key
-                )
-                assert found is not None
-                return found[0], False
-            if most is not None:
-                count = await session.one("count_of_tenant", tenant=tenant)
-                if count is not None and count[0] > most:
-                    raise TooMany
-            for scheme, sealed in secrets.items():
-                await session.one(
-                    "add_secret", subscription_id=row[0], scheme=scheme, sealed=sealed
-                )
-            return row[0], True
-
-        return await self._database.in_transaction(work)
 
     async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription | None:
         """One subscription, if it belongs to `tenant` (None = any)."""
@@ -109,6 +81,7 @@ class SubscriptionStore:
 
         return await self._database.in_transaction(work)
 
+    @abstractmethod
     async def _change(
         self,
         session: Session,
@@ -116,38 +89,10 @@ class SubscriptionStore:
         changes: Mapping[str, object],
         tenant: str | None,
         versions: Sequence[int] | None,
-    ) -> bool:
-        row = await session.one(
-            "update_subscription",
-            id=subscription_id,
-            tenant=tenant,
-            versions=None if versions is None else list(versions),
-            changed=list(changes),
-            **every_setting(changes),
-        )
-        return row is not None
+    ) -> bool: ...
 
-    async def schemes(self, subscription_id: int) -> set[str]:
-        rows = await self._database.all("schemes", subscription_id=subscription_id)
-        return {row[0] for row in rows}
-
+    @abstractmethod
     async def rotate(
         self, subscription_id: int, scheme: str, sealed: str, overlap_seconds: float
     ) -> datetime | None:
         """A new secret, the old ones expiring; both in one commit. Returns when they expire."""
-
-        async def work(session: Session) -> datetime | None:
-            added = await session.one(
-                "add_secret", subscription_id=subscription_id, scheme=scheme, sealed=sealed
-            )
-            assert added is not None
-            expired = await session.one(
-                "expire_secrets",
-                subscription_id=subscription_id,
-                scheme=scheme,
-                before_id=added[0],
-                overlap_seconds=overlap_seconds,
-            )
-            return None if expired is None else expired[0]
-
-        return await self._database.in_transaction(work)

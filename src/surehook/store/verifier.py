@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import datetime
 
 import msgspec
 
 from surehook.model.records import SubscriptionId, Verification
-from surehook.store.database import Database, Session
+from surehook.store.contract import Store, statement
 
 
 class Challenge(msgspec.Struct, frozen=True):
@@ -32,10 +33,8 @@ class TrialTarget(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...]
 
 
-class VerifierStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class VerifierStore(Store):
+    @abstractmethod
     async def request(
         self,
         subscription_id: int,
@@ -43,57 +42,30 @@ class VerifierStore:
         challenge: str,
         code: str,
         lifetime_seconds: float,
-    ) -> int | None:
-        row = await self._database.one(
-            "request_verification",
-            subscription_id=subscription_id,
-            tenant=tenant,
-            challenge=challenge,
-            code=code,
-            lifetime_seconds=lifetime_seconds,
-        )
-        return None if row is None else row[0]
+    ) -> int | None: ...
 
-    async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None:
-        rows = await self._database.all(
-            "take_verification", attempts_max=attempts_max, pause_seconds=pause_seconds
-        )
-        return Challenge(*rows[0]) if rows else None
+    @abstractmethod
+    async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None: ...
 
+    @statement
     async def secret_of(self, secret_id: int) -> tuple[str, datetime]:
         """The sealed secret, and the database's time."""
-        row = await self._database.one("secret_of", secret_id=secret_id)
-        assert row is not None
-        return row[0], row[1]
 
-    async def report(self, verification_id: int, result: str, reason: str | None) -> None:
-        await self._database.all(
-            "report_verification", id=verification_id, result=result, reason=reason
-        )
+    @statement
+    async def report(self, id: int, result: str, reason: str | None) -> None: ...
 
+    @abstractmethod
     async def verify(self, verification_id: int, result: str, reason: str | None = None) -> bool:
         """Mark the subscription verified, if it is still what was challenged."""
 
-        async def work(session: Session) -> bool:
-            row = await session.one("verify_subscription", id=verification_id)
-            if row is not None:
-                await session.all("mark_verified", id=verification_id, result=result, reason=reason)
-            return row is not None
-
-        return await self._database.in_transaction(work)
-
+    @abstractmethod
     async def open_verification(
         self, subscription_id: int, tenant: str | None
     ) -> tuple[int, str, int] | None:
         """The verification that waits for a code: id, code, how often one was tried."""
-        row = await self._database.one(
-            "open_verification", subscription_id=subscription_id, tenant=tenant
-        )
-        return None if row is None else (row[0], row[1], row[2])
 
-    async def read(self, verification_id: int) -> Verification | None:
-        row = await self._database.one("read_verification", id=verification_id)
-        return None if row is None else Verification(*row)
+    @statement
+    async def read(self, id: int) -> Verification | None: ...
 
     async def sealed_headers(self, subscription_ids: list[int]) -> dict[int, str]:
         """The custom headers of those that have some, sealed."""

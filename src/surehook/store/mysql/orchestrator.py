@@ -66,10 +66,6 @@ class MysqlOrchestratorStore(OrchestratorStore):
         )
         return [WaitingSubscription(*row) for row in rows]
 
-    async def next_due(self, bucket: int) -> float | None:
-        row = await self._database.one("next_due", bucket=bucket)
-        return None if row is None or row[0] is None else float(row[0])
-
     # ── Create ────────────────────────────────────────────────────────────────────────────────
 
     async def create_jobs(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from surehook.model.records import Heartbeat, Myself, SystemFigures
+from surehook.model.records import Heartbeat, Myself
 from surehook.store.mysql.database import Duplicate, MysqlDatabase
 from surehook.store.mysql.values import Table
 from surehook.store.registry import RegistryStore
@@ -31,12 +29,6 @@ class MysqlRegistryStore(RegistryStore):
             given=_given(beats),
         )
 
-    async def leave(self, process_id: str) -> None:
-        await self._database.write("leave", process_id=process_id)
-
-    async def forget_silent(self, seconds: float) -> None:
-        await self._database.write("forget_silent", seconds=seconds)
-
     async def begin_figures(self, interval: float, lost: float) -> bool:
         written = await self._database.write("begin_figures", interval=interval, lost=lost)
         return written.rows == 1
@@ -47,10 +39,6 @@ class MysqlRegistryStore(RegistryStore):
         except Duplicate:
             return False
         return True
-
-    async def keep_figures(self, figures: SystemFigures) -> None:
-        text = msgspec.json.encode(figures).decode()
-        await self._database.write("keep_figures", figures=text)
 
 
 def _given(beats: Sequence[Heartbeat]) -> Table:

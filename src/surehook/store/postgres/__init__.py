@@ -5,13 +5,10 @@ from __future__ import annotations
 from surehook.store.engine import Engine
 from surehook.store.postgres import doctor, migrate
 from surehook.store.postgres.database import PostgresDatabase, connect, losing
-from surehook.store.postgres.router import PostgresRouterStore
-from surehook.store.router import RouterStore
 
 ENGINE = Engine(
     name="PostgreSQL",
     database=PostgresDatabase,
-    stores={RouterStore: PostgresRouterStore},
     connect=connect,
     losing=losing,
     migrate=migrate.migrate,

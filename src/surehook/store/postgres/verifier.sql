@@ -32,7 +32,7 @@ RETURNING v.id, v.subscription_id, v.callback_url, v.secret_id, v.challenge, v.c
 -- name: secret_of :one
 SELECT sealed, surehook_now() FROM subscription_secrets WHERE id = :secret_id;
 
--- name: report_verification :none
+-- name: report :none
 UPDATE subscription_verifications
 SET last_result = :result, last_reason = :reason
 WHERE id = :id AND verified_at IS NULL;
@@ -71,7 +71,7 @@ WHERE id = (
 )
 RETURNING id, code, code_tries;
 
--- name: read_verification :one
+-- name: read :one
 SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, created_at,
     last_attempt_at, expires_at, verified_at
 FROM subscription_verifications WHERE id = :id;

@@ -1,6 +1,6 @@
 -- Written by `make generate` from store/postgres/key_checks.sql; do not edit.
 
--- name: find_keys :many
+-- name: find :many
 SELECT
   id,
   name,
@@ -11,7 +11,7 @@ FROM api_keys
 WHERE
   key_hash IN :key_hashes AND revoked_at IS NULL;
 
--- name: touch_key :none
+-- name: touch :none
 UPDATE api_keys SET last_used_at = UTC_TIMESTAMP(6)
 WHERE
   id = :id

@@ -8,7 +8,7 @@ FROM subscription_secrets
 WHERE
   id = :secret_id;
 
--- name: report_verification :none
+-- name: report :none
 UPDATE subscription_verifications SET last_result = :result, last_reason = :reason
 WHERE
   id = :id AND verified_at IS NULL;
@@ -18,7 +18,7 @@ UPDATE subscription_verifications SET verified_at = UTC_TIMESTAMP(6), last_resul
 WHERE
   id = :id;
 
--- name: read_verification :one
+-- name: read :one
 SELECT
   id,
   subscription_id,

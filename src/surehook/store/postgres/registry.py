@@ -1,0 +1,40 @@
+"""The registry's statements on PostgreSQL. Reads and writes processes and system_figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surehook.model.records import Heartbeat, Myself
+from surehook.store.registry import RegistryStore
+
+
+class PostgresRegistryStore(RegistryStore):
+    async def beat(self, process_id: str, beats: Sequence[Heartbeat]) -> bool:
+        rows = await self._database.all("beat", process_id=process_id, **_columns(beats))
+        return len(rows) == len(beats)
+
+    async def enter(self, me: Myself, running: float, beats: Sequence[Heartbeat]) -> None:
+        await self._database.all(
+            "enter",
+            process_id=me.process_id,
+            host=me.host,
+            pid=me.pid,
+            version=me.version,
+            address=me.address,
+            running=running,
+            **_columns(beats),
+        )
+
+    async def begin_figures(self, interval: float, lost: float) -> bool:
+        return bool(await self._database.all("begin_figures", interval=interval, lost=lost))
+
+    async def begin_first_figures(self) -> bool:
+        return bool(await self._database.all("begin_first_figures"))
+
+
+def _columns(beats: Sequence[Heartbeat]) -> dict[str, object]:
+    return {
+        "components": [beat.component for beat in beats],
+        "step_ages": [beat.step_age for beat in beats],
+        "troubles": [beat.trouble for beat in beats],
+    }
