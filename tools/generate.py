@@ -303,7 +303,7 @@ def postgres_grants() -> str:
                     continue
                 columns = ", ".join(column for column in roles.TABLES[table] if column in granted)
                 lines.append(f"GRANT {verb} ({columns})\n    ON {table} TO {role.name};")
-        lines += [f"GRANT DELETE ON {table} TO {role.name};" for table in role.forgets]
+        lines += [f"GRANT DELETE ON {table} TO {role.name};" for table in role.may_delete]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -499,7 +499,7 @@ def mysql_grants() -> str:
                 if granted:
                     shown = ", ".join(column for column in columns if column in granted)
                     lines.append(f"GRANT {verb} ({shown})\n    ON {table} TO {accounts};")
-        lines += [f"GRANT DELETE ON {table} TO {accounts};" for table in role.forgets]
+        lines += [f"GRANT DELETE ON {table} TO {accounts};" for table in role.may_delete]
         if role.login == "outbox":
             lines.append(f"GRANT EXECUTE ON FUNCTION surehook_bucket TO {accounts};")
         parts.append("\n".join(lines))
@@ -563,7 +563,7 @@ def _roles_elsewhere() -> Iterator[str]:
                 if more:
                     shown = ", ".join(column for column in columns if column in more)
                     words.append(f"{verb} {table} ({shown})")
-        words += [f"DELETE {table}" for table in there.forgets if table not in here.forgets]
+        words += [f"DELETE {table}" for table in there.may_delete if table not in here.may_delete]
         if words:
             yield f"- `{there.name}`: {'; '.join(words)}"
 

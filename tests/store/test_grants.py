@@ -88,8 +88,8 @@ async def test_no_role_has_a_right_on_a_whole_table_but_to_forget_its_own_notes(
 ) -> None:
     for role in roles.values():
         found = await dialects.table_rights(owner, role.name)
-        assert found == {("DELETE", table) for table in role.forgets}, role.name
-    forgetful = [role.login for role in roles.values() if role.forgets]
+        assert found == {("DELETE", table) for table in role.may_delete}, role.name
+    forgetful = [role.login for role in roles.values() if role.may_delete]
     assert forgetful in (["registry"], ["router", "registry"])
 
 
@@ -149,10 +149,10 @@ async def test_no_role_can_do_anything_with_a_whole_table(
                 if "COPY" in statement and role.columns(Verb.SELECT, table) == {*columns}:
                     continue  # may read all of it anyway
                 verb = statement.split()[0]
-                wanted = table in role.forgets and verb in OF_OWN_NOTES[server.engine]
+                wanted = table in role.may_delete and verb in OF_OWN_NOTES[server.engine]
                 if "HANDLER" in statement and role.columns(Verb.SELECT, table):
                     continue  # whole rows: test_mysql_grants.py says how far that goes
-                if verb == "GRANT" and server.engine == "postgres" and table in role.forgets:
+                if verb == "GRANT" and server.engine == "postgres" and table in role.may_delete:
                     assert await grants_nothing(login, statement.format(table=table)), table
                     continue
                 found = await allowed(login, statement.format(table=table))

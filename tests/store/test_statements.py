@@ -98,7 +98,7 @@ def test_every_right_of_a_role_is_needed_by_a_statement(login: str) -> None:
             if (where, name) == (engine, login)
             for table in found_in(engine, statement).forgotten
         }
-        assert set(role.forgets) == forgotten
+        assert set(role.may_delete) == forgotten
 
 
 @every_statement

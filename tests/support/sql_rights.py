@@ -59,7 +59,7 @@ class Found:
     def missing(self, role: Role) -> set[str]:
         """What the role may not do."""
         missing = {str(need) for need in self.needs if not _granted(role, need)}
-        return missing | {f"DELETE {table}" for table in self.forgotten - {*role.forgets}}
+        return missing | {f"DELETE {table}" for table in self.forgotten - {*role.may_delete}}
 
 
 def _granted(role: Role, need: Need) -> bool:

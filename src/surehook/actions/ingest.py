@@ -23,7 +23,7 @@ from surehook.errors import AnswerIsNo, UsageError
 from surehook.model import rules
 from surehook.model.records import NewEvent, StoredEvent, correlation_id
 from surehook.observe import crashpoints
-from surehook.store.database import LockHeld, Refused
+from surehook.store.database import LockHeld, ValueRejected
 from surehook.store.hints import Channel, Hints
 from surehook.store.ingest import IngestStore, Key
 
@@ -152,7 +152,7 @@ class Ingest:
             rows = await self._store.insert(events, buckets)
         except LockHeld:  # no key: somebody has locked the table itself
             raise Busy("The table of events is locked.", "Try again in a moment.") from None
-        except Refused as refused:
+        except ValueRejected as refused:
             if len(batch) == 1:
                 raise EventRefused(f"The event was refused: {refused}.") from None
             # Halves: the wrong one ends alone, the others are stored.
@@ -198,7 +198,7 @@ class Ingest:
         await crashpoints.here("ingest.before_insert")
         try:
             created = await self._store.insert_keyed(events, buckets, patience)
-        except Refused as refused:
+        except ValueRejected as refused:
             raise EventRefused(f"The event was refused: {refused}.") from None
         await crashpoints.here("ingest.after_insert")
         repeated = [

@@ -241,7 +241,7 @@ class Role:
     grants: tuple[Grant, ...]
     never: str = "anything else"
     # Tables of its own whose rows it may delete, because they are notes and not history.
-    forgets: tuple[str, ...] = ()
+    may_delete: tuple[str, ...] = ()
     # A role that answers people's questions wants plans for the values at hand, not generic ones.
     custom_plans: bool = field(default=False)
 
@@ -259,7 +259,7 @@ class Role:
         return replace(
             self,
             grants=tuple(grant for grant in grants if grant.columns),
-            forgets=tuple(table for table in self.forgets if table in TABLES_ON[engine]),
+            may_delete=tuple(table for table in self.may_delete if table in TABLES_ON[engine]),
         )
 
 
@@ -411,7 +411,7 @@ _ROLES: tuple[Role, ...] = (
             *_SCHEMA,
         ),
         never="a saga's status, jobs, payloads",
-        forgets=("router_gaps", "router_held"),
+        may_delete=("router_gaps", "router_held"),
     ),
     Role(
         "saga_orchestrator",
@@ -624,7 +624,7 @@ _ROLES: tuple[Role, ...] = (
             _update("system_figures", "begun_at", "counted_at", "figures"),
             *_SCHEMA,
         ),
-        forgets=("processes",),
+        may_delete=("processes",),
     ),
     Role(
         "observer",

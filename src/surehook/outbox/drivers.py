@@ -69,8 +69,8 @@ def send(connection: Any, kind: Kind, schema: str | None, values: Values) -> Non
     dialect = _dialect_of(connection, kind)
     given = in_dialect(dialect, values)
     if dialect == "mysql" and has_key_beyond_ascii(values):
-        _refuse_unreadable(_driver_s_own(connection, kind))
-    with _repetitions_forgiven(dialect):
+        _refuse_unreadable(_raw_connection(connection, kind))
+    with _ignore_duplicate_key(dialect):
         if kind.family == "sqlalchemy":
             connection.execute(_clause(dialect, schema), _named(given))
         else:
@@ -85,7 +85,7 @@ async def send_async(connection: Any, kind: Kind, schema: str | None, values: Va
     # SQLAlchemy's asynchronous drivers read every answer.
     if dialect == "mysql" and kind.family != "sqlalchemy" and has_key_beyond_ascii(values):
         _refuse_unreadable(_of_cursor(connection))
-    with _repetitions_forgiven(dialect):
+    with _ignore_duplicate_key(dialect):
         if kind.family == "sqlalchemy":
             await connection.execute(_clause(dialect, schema), _named(given))
         elif kind.family == "asyncpg":
@@ -104,7 +104,7 @@ async def _by_cursor(connection: Any, text: str, given: Values) -> None:
 
 
 @contextmanager
-def _repetitions_forgiven(dialect: Dialect) -> Iterator[None]:
+def _ignore_duplicate_key(dialect: Dialect) -> Iterator[None]:
     """On PostgreSQL the statement itself forgives them: an error there ends the transaction."""
     try:
         yield
@@ -126,7 +126,7 @@ def _refuse_unreadable(connection: Any) -> None:
         )
 
 
-def _driver_s_own(connection: Any, kind: Kind) -> Any:
+def _raw_connection(connection: Any, kind: Kind) -> Any:
     """The connection below SQLAlchemy's or Django's."""
     if kind.family == "sqlalchemy":
         bound = connection.connection() if hasattr(connection, "get_bind") else connection

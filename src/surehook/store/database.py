@@ -25,8 +25,8 @@ class LockHeld(Exception):
     """Someone's open transaction holds a row for longer than this component waits."""
 
 
-class Refused(Exception):
-    """The database takes a value for wrong: no JSON, or a text that is too long."""
+class ValueRejected(Exception):
+    """The database rejected a value: invalid JSON, or too long."""
 
 
 class Session(ABC):
@@ -45,7 +45,7 @@ class Session(ABC):
 
     @abstractmethod
     async def all(self, name: str, **values: object) -> Sequence[Row]:
-        """Run a statement and return its rows; may raise LockHeld or Refused."""
+        """Run a statement and return its rows; may raise LockHeld or ValueRejected."""
 
     async def one(self, name: str, **values: object) -> Row | None:
         """Run a statement and return its first row, if any."""

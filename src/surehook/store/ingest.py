@@ -17,7 +17,7 @@ class IngestStore(Store):
     async def insert(
         self, events: Sequence[NewEvent], buckets: Sequence[int]
     ) -> list[tuple[EventId, datetime]]:
-        """Store events without a key; ids in order of input. May raise Refused."""
+        """Store events without a key; ids in order of input. May raise ValueRejected."""
 
     @abstractmethod
     async def insert_keyed(
@@ -25,7 +25,7 @@ class IngestStore(Store):
     ) -> dict[Key, tuple[EventId, datetime]]:
         """Store events with a key; only those whose key was new come back.
 
-        May raise Refused, or LockHeld if a key is not free after so many seconds.
+        May raise ValueRejected, or LockHeld if a key is not free after so many seconds.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ def expected(role: Role) -> set[Right]:
     rights = {
         (str(grant.verb), grant.table, column) for grant in role.grants for column in grant.columns
     }
-    return rights | {("DELETE", table, "*") for table in role.forgets}
+    return rights | {("DELETE", table, "*") for table in role.may_delete}
 
 
 def difference(role: Role, rights: set[Right]) -> str:

@@ -23,7 +23,7 @@ from surehook.actions.ingest import BATCH_CHARACTERS
 from surehook.errors import ConfigError, DatabaseUnreachable
 from surehook.model.records import NewEvent
 from surehook.store import store_of
-from surehook.store.database import LockHeld, Refused
+from surehook.store.database import LockHeld, ValueRejected
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import DatabaseAccess, Login, derived_password, login
 from surehook.store.mysql import pool
@@ -273,7 +273,7 @@ async def test_ingest_waits_a_second_for_someone_s_open_key_and_no_longer(
 
 
 async def test_what_the_server_refuses_has_our_names(ingest: MysqlDatabase, owner: Any) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(ValueRejected):
         await ingest.write("insert_events", given=Rows([("t" * 101, "{}", "", None, 0)]))
     await owner.native(
         "INSERT INTO events (event_type, payload, external_id) VALUES ('t', '{}', 'key')"

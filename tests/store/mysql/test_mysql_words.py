@@ -147,7 +147,9 @@ def test_the_guard_s_number_has_a_bit_for_each_permitted_move_and_no_other(
 
 def test_only_notes_may_be_deleted_and_only_by_whose_they_are() -> None:
     for engine, gaps in (("mysql", ("router_gaps", "router_held")), ("postgres", ("router_held",))):
-        forgetful = {role.name: role.forgets for role in roles.ROLES_ON[engine] if role.forgets}
+        forgetful = {
+            role.name: role.may_delete for role in roles.ROLES_ON[engine] if role.may_delete
+        }
         assert forgetful == {"router_worker": gaps, "process_registrar": ("processes",)}
     assert generate.mysql_grants().count("DELETE") == 3
 

@@ -15,7 +15,7 @@ from asyncmy.errors import MySQLError
 from surehook.config import Config
 from surehook.errors import Bug
 from surehook.model.statements import Statement
-from surehook.store.database import Database, LockHeld, Refused, Result, Row, Session
+from surehook.store.database import Database, LockHeld, Result, Row, Session, ValueRejected
 from surehook.store.logins import Login
 from surehook.store.mysql import failures
 from surehook.store.mysql.connection import Connection, Settings, Written, connect
@@ -65,33 +65,33 @@ class MysqlSession(Session):
         return rendered(self._pieces[name], values, self.connection.escape)
 
     async def all(self, name: str, **values: object) -> Sequence[Row]:
-        with _our_words():
+        with _translated_errors():
             return await self.connection.fetch(self._text(name, values))
 
     async def union(self, name: str, several: Sequence[dict[str, object]]) -> Sequence[Row]:
         """One statement asked with several sets of values at once: the rows of all of them."""
         if not several:
             return []
-        with _our_words():
+        with _translated_errors():
             return await self.connection.fetch(
                 " UNION ALL ".join([self._text(name, values) for values in several])
             )
 
     async def write(self, name: str, **values: object) -> Written:
         """Run a statement that changes rows."""
-        with _our_words():
+        with _translated_errors():
             return await self.connection.write(self._text(name, values))
 
     async def write_rows(self, name: str, rows: Sequence[dict[str, object]]) -> Written:
         """An INSERT of one row's VALUES, with the values of several rows."""
         texts = [self._text(name, values).partition("\nVALUES ") for values in rows]
-        with _our_words():
+        with _translated_errors():
             return await self.connection.write(
                 f"{texts[0][0]}\nVALUES {','.join([text for _, _, text in texts])}"
             )
 
 
-class _our_words:  # a generator would cost several times as much
+class _translated_errors:  # a generator would cost several times as much
     """The server's refusals as the exceptions that stores know."""
 
     def __enter__(self) -> None:
@@ -106,7 +106,7 @@ class _our_words:  # a generator would cost several times as much
         if code == failures.DUPLICATE:
             raise Duplicate(str(error)) from None
         if code in failures.REFUSED:
-            raise Refused(str(error)) from None
+            raise ValueRejected(str(error)) from None
 
 
 class MysqlDatabase(Database):

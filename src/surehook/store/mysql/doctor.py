@@ -186,7 +186,7 @@ async def _not_skipping(connection: Connection, access: DatabaseAccess, timeout:
         await connection.fetch(ROW_TO_LOCK)
         found = await doctor.unless_it_waits(other.fetch(f"{ROW_TO_LOCK} SKIP LOCKED"))
     except (TimeoutError, MySQLError) as error:
-        return failures.words(error) or "it waited"
+        return failures.message_of(error) or "it waited"
     finally:
         other.terminate()
         await connection.write("ROLLBACK")

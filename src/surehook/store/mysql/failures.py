@@ -44,7 +44,7 @@ def number(error: BaseException) -> int | None:
     return 2013 if isinstance(error, MySQLError) else None
 
 
-def words(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """What it said, without the number."""
     arguments: tuple[Any, ...] = error.args
     if isinstance(error, MySQLError) and len(arguments) > 1:
@@ -65,7 +65,8 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
     code = number(error)
     if code == NO_SUCH_DATABASE:
         return DatabaseUnreachable(
-            f"The server has no such database ({words(error)}).", "Create it, or correct the URL."
+            f"The server has no such database ({message_of(error)}).",
+            "Create it, or correct the URL.",
         )
     if code in NOT_LET_IN:
         advice = (
@@ -77,13 +78,15 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
                 "Run `surehook migrate` to create the roles, and give every machine the same "
                 "SUREHOOK_ROLE_SECRET."
             )
-        return DatabaseUnreachable(f"The database does not let us in ({words(error)}).", advice)
+        return DatabaseUnreachable(
+            f"The database does not let us in ({message_of(error)}).", advice
+        )
     if isinstance(error, NoEncryption):
         return DatabaseUnreachable(
             "The server does not offer TLS, and the URL demands it.",
             "Turn TLS on in the server, or use ssl-mode=PREFERRED on a network that you trust.",
         )
-    reason = words(error) or (
+    reason = message_of(error) or (
         "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     )
     return DatabaseUnreachable(

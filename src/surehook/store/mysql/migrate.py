@@ -206,7 +206,7 @@ async def _repair(connection: Connection, buckets: int, report: Report) -> None:
             if failures.number(error) not in _FORBIDDEN_ROWS:
                 raise
             raise AnswerIsNo(
-                f"The {fault.part} cannot be put back: {failures.words(error)}.",
+                f"The {fault.part} cannot be put back: {failures.message_of(error)}.",
                 "Correct the rows that it forbids, then run `surehook migrate` again.",
             ) from None
         report(f"repaired: {fault}")
@@ -469,7 +469,7 @@ async def _patiently(work: Callable[[], Awaitable[Result]], report: Report) -> R
 def _busy(error: Exception) -> tuple[str, bool] | None:
     if not isinstance(error, MySQLError):
         return None
-    code, said = failures.number(error), failures.words(error)
+    code, said = failures.number(error), failures.message_of(error)
     if code in failures.TRIGGERS_REFUSED:
         raise AnswerIsNo(
             f"The server writes a binary log and lets only its administrator create triggers "

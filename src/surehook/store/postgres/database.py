@@ -17,7 +17,7 @@ from surehook.config import Config
 from surehook.errors import Bug, ConfigError, DatabaseUnreachable
 from surehook.model.roles import BY_LOGIN
 from surehook.model.statements import Statement
-from surehook.store.database import Database, Known, LockHeld, Refused, Result, Row, Session
+from surehook.store.database import Database, Known, LockHeld, Result, Row, Session, ValueRejected
 from surehook.store.logins import Login
 from surehook.store.postgres import location
 
@@ -149,7 +149,7 @@ class PostgresSession(Session):
         except asyncpg.LockNotAvailableError as error:
             raise LockHeld(str(error)) from None
         except asyncpg.DataError as error:
-            raise Refused(str(error)) from None
+            raise ValueRejected(str(error)) from None
         return rows
 
 
