@@ -18,6 +18,7 @@ from support.sending import started
 from support.waiting import PATIENCE
 from surehook import receive
 from surehook.delivery.client import SenderSettings
+from surehook.delivery.compose import Composer
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.delivery.trusted import TrustedOrigins
@@ -70,9 +71,9 @@ async def verifying(
     database = await open_store("verifier")
     store = store_of(VerifierStore, database)
     hints = Hints()
-    sealer = Sealer(parse_keys(servers.ENCRYPTION_KEY))
+    composer = Composer(Sealer(parse_keys(servers.ENCRYPTION_KEY)), "0123456789", 1.0, 1.0)
     async with started(given) as sender:
-        verifier = Verifier(store, sealer, sender, 1.0, TrustedOrigins(trusted))
+        verifier = Verifier(store, composer, sender, TrustedOrigins(trusted))
         service = Service(verifier, hints, None)
         running = asyncio.create_task(service.run())
         try:

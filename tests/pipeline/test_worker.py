@@ -25,13 +25,13 @@ from support.rows import a_job, a_saga, a_secret, a_subscription, an_event
 from support.servers import ENCRYPTION_KEY, Server
 from support.waiting import LEASE_SECONDS, PATIENCE, until, until_row
 from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery.compose import Composer
 from surehook.delivery.outcome import EXCERPT_CHARACTERS
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.errors import ConfigError, DatabaseUnreachable
 from surehook.model.records import JobId, JobReport, Lane
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.pipeline import worker as worker_module
-from surehook.pipeline.requests import Requests
 from surehook.pipeline.worker import Worker
 from surehook.process.serve import Process
 from surehook.store import store_of
@@ -48,19 +48,14 @@ def worker(open_store: OpenStore, buckets: int) -> Make:
     async def make(sender: FakeSender, *, request_seconds: float = 10, **how: Any) -> Worker:
         how = {"lease_seconds": 30.0, **how}
         store = how.pop("store", None) or store_of(WorkerStore, await open_store("worker"), "w")
-        requests = Requests(
-            store,
-            Sealer(parse_keys(ENCRYPTION_KEY)),
-            "0123456789",
-            request_seconds,
-            how["lease_seconds"],
-        )
+        sealer = Sealer(parse_keys(ENCRYPTION_KEY))
+        composer = Composer(sealer, "0123456789", request_seconds, how["lease_seconds"])
         made = Worker(
             store,
             how.pop("hints", Hints()),
             range(buckets),
             sender=sender,
-            prepare=requests.prepare,
+            composer=composer,
             worker_id="w",
             **how,
         )

@@ -10,6 +10,7 @@ Never   knows the database, decides about retries, or sends the same request twi
     resolver.py    names to addresses, without blocking anyone
     signature.py   Standard Webhooks headers
     secrets.py     secrets sealed for storage
+    compose.py     a signed request: of a delivery, a test, a challenge
     dialer.py      a checked address to a TLS connection
     tls.py         TLS over a socket, in bounded steps
     connection.py  one POST and its answer, within limits

@@ -227,6 +227,28 @@ class Verification(msgspec.Struct, frozen=True):
     verified_at: datetime | None
 
 
+class Challenge(msgspec.Struct, frozen=True):
+    """A challenge that was taken to be sent now."""
+
+    id: int
+    subscription_id: SubscriptionId
+    callback_url: str
+    secret_id: int
+    challenge: str
+    code: str
+
+
+class TrialTarget(msgspec.Struct, frozen=True):
+    """Where a test event goes, with everything that is still sealed."""
+
+    callback_url: str
+    event_type: str
+    request_timeout_seconds: float | None
+    custom_headers: str | None
+    now: datetime
+    secrets: tuple[str, ...]
+
+
 class ApiKey(msgspec.Struct, frozen=True):
     """An API key as people see it: everything but the key."""
 

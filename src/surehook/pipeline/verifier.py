@@ -20,22 +20,14 @@ import hmac
 from typing import Protocol
 
 from surehook.delivery import Outcome, Request
-from surehook.delivery.challenge import (
-    answer_proves,
-    challenge_body,
-    new_challenge,
-    new_code,
-    verification_id,
-)
-from surehook.delivery.secrets import Sealer, SealingError
-from surehook.delivery.signature import parse_secret, signed_headers
+from surehook.delivery.challenge import answer_proves, new_challenge, new_code
+from surehook.delivery.compose import Composer, Unsigned
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
-from surehook.model.records import SIGNING_PLACE, Verification
+from surehook.model.records import Challenge, Verification
 from surehook.pipeline.service import Loop
-from surehook.receive import VERIFICATION_TYPE
 from surehook.store.hints import Channel, Hints
-from surehook.store.verifier import Challenge, VerifierStore
+from surehook.store.verifier import VerifierStore
 
 LIFETIME_SECONDS = 15 * 60.0
 ATTEMPTS_MAX = 3
@@ -130,17 +122,15 @@ class Verifier(Loop):
     def __init__(
         self,
         store: VerifierStore,
-        sealer: Sealer,
+        composer: Composer,
         sender: Asker,
-        request_seconds: float,
         trusted: TrustedOrigins = NO_ORIGINS,
     ) -> None:
         super().__init__()
         self._trusted = trusted
         self._store = store
-        self._sealer = sealer
+        self._composer = composer
         self._sender = sender
-        self._request_seconds = request_seconds
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -165,21 +155,12 @@ class Verifier(Loop):
     async def _challenge(self, challenge: Challenge) -> None:
         sealed, now = await self._store.secret_of(challenge.secret_id)
         try:
-            secret = self._sealer.open(sealed, SIGNING_PLACE)
-        except SealingError:
+            secret = self._composer.secret(sealed)
+            request = self._composer.challenge(challenge, secret, now)
+        except Unsigned:
             await self._store.report(challenge.id, "failed", "The secret cannot be opened.")
             return
-        body = challenge_body(challenge.challenge, challenge.code)
-        headers = signed_headers(
-            [parse_secret(secret)],
-            verification_id(challenge.subscription_id),
-            int(now.timestamp()),
-            body,
-            VERIFICATION_TYPE,
-        )
-        outcome, answer = await self._sender.ask(
-            Request(challenge.callback_url, body, headers, self._request_seconds)
-        )
+        outcome, answer = await self._sender.ask(request)
         await self._settle(challenge, outcome, answer, secret)
 
     async def _settle(
@@ -199,7 +180,7 @@ class Verifier(Loop):
             await self._verify(challenge, "proved", None)
 
     async def _probe(self, challenge: Challenge) -> None:
-        outcome = await self._sender.probe(challenge.callback_url, self._request_seconds)
+        outcome = await self._sender.probe(challenge.callback_url, self._composer.request_seconds)
         if outcome.delivered:
             await self._verify(challenge, "trusted origin", TRUSTED)
         else:

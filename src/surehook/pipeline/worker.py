@@ -19,16 +19,18 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from surehook import observe
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
+from surehook.delivery.compose import Composer, Unsigned
 from surehook.errors import DatabaseUnreachable
 from surehook.model.records import JobReport, Lane, LeasedJob, correlation_id
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.observe import crashpoints
 from surehook.pipeline.service import Loop
+from surehook.pipeline.signers import Signers
 from surehook.pipeline.slots import Room, Slots
 from surehook.store.hints import Channel, Hints
 from surehook.store.orchestrator import SLOW_SECONDS
@@ -50,8 +52,6 @@ HANGING_LOOK_SECONDS = 0.05
 # Suspects are looked for this often; they then may have this much of the worker to themselves.
 SUSPECT_LOOK_SECONDS = 2.0
 SUSPECT_TURN_SECONDS = 1.0
-
-Prepare = Callable[[Sequence[LeasedJob]], Awaitable[list[Request | Outcome]]]
 
 
 def new_worker_id() -> str:
@@ -85,7 +85,7 @@ class Worker(Loop):
         buckets: Sequence[int],
         *,
         sender: Sender,
-        prepare: Prepare,
+        composer: Composer,
         worker_id: str,
         concurrency: int = 256,
         slow_requests: int = 256,
@@ -97,7 +97,8 @@ class Worker(Loop):
         self._hints = hints
         self._buckets = list(buckets)
         self._sender = sender
-        self._prepare = prepare
+        self._composer = composer
+        self._signers = Signers(store, composer)
         self._worker_id = worker_id
         self._slots = Slots(concurrency, slow_requests, memory)
         self._lease_seconds = lease_seconds
@@ -188,7 +189,7 @@ class Worker(Loop):
             if not leases:
                 return
         try:
-            requests = await self._prepare([lease.job for lease in leases])
+            requests = await self._prepare(leases)
         except Exception:
             await self._give_back(leases)
             raise
@@ -204,6 +205,20 @@ class Worker(Loop):
             self._under_way.add(task)
             task.add_done_callback(self._ended)
         loop.call_later(SLOW_SECONDS, self._age, begun)
+
+    async def _prepare(self, leases: Sequence[_Lease]) -> list[Request | Outcome]:
+        """One request per lease, in order; or what became of it, where it must not be sent."""
+        jobs = [lease.job for lease in leases]
+        await self._signers.refresh({job.subscription_id for job in jobs if job.deliverable})
+        return [self._prepared(job) for job in jobs]
+
+    def _prepared(self, job: LeasedJob) -> Request | Outcome:
+        if not job.deliverable:
+            return Outcome(None, ErrorCode.SUBSCRIPTION_INACTIVE, sent=False)
+        try:
+            return self._composer.delivery(job, self._signers.of(job.subscription_id))
+        except Unsigned as unsigned:
+            return unsigned.outcome()
 
     async def _set_aside(self, leases: list[_Lease]) -> list[_Lease]:
         """The others. What waits for an endpoint that has begun to hang would take slots that

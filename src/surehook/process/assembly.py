@@ -18,6 +18,7 @@ from surehook.api.subscriptions import SubscriptionServices
 from surehook.config import Config
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.client import HttpsSender
+from surehook.delivery.compose import Composer
 from surehook.delivery.secrets import Sealer
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.pipeline.deadletters import Requeue
@@ -53,6 +54,7 @@ def assemble(
     observer: ObserverStore,
     vitals: Vitals,
     sealer: Sealer,
+    composer: Composer,
     sender: Callable[[], HttpsSender],
 ) -> Server:
     """The server, not listening yet."""
@@ -70,7 +72,7 @@ def assemble(
         requeue=Requeue(
             store_of(DeadLetterStore, databases["deadletters"]), hints, list(range(buckets))
         ),
-        subscriptions=_subscriptions(config, hints, databases, sealer, sender),
+        subscriptions=_subscriptions(config, hints, databases, sealer, composer, sender),
         vitals=vitals,
         payload_max=config.number("api.payload_max"),
         batch_max=config.number("api.batch_max"),
@@ -92,6 +94,7 @@ def _subscriptions(
     hints: Hints,
     databases: Mapping[str, Database],
     sealer: Sealer,
+    composer: Composer,
     sender: Callable[[], HttpsSender],
 ) -> SubscriptionServices:
     verifier = store_of(VerifierStore, databases["verifier"])
@@ -104,11 +107,5 @@ def _subscriptions(
             config.seconds("delivery.secret_overlap"),
         ),
         Verifications(verifier, hints, TrustedOrigins(config.trusted_origins)),
-        Trial(
-            verifier,
-            sealer,
-            sender,
-            config.seconds("delivery.request_timeout"),
-            config.ceilings.request_seconds,
-        ),
+        Trial(verifier, composer, sender),
     )

@@ -20,6 +20,7 @@ from surehook import __version__, observe
 from surehook.config import Config
 from surehook.delivery import Sender
 from surehook.delivery.client import HttpsSender, SenderSettings
+from surehook.delivery.compose import Composer
 from surehook.delivery.pool import PoolLimits
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.trusted import TrustedOrigins
@@ -32,10 +33,10 @@ from surehook.pipeline.cleaner import Cleaner
 from surehook.pipeline.deadletters import DeadLetters
 from surehook.pipeline.orchestrator import Orchestrator
 from surehook.pipeline.registry import Registry
-from surehook.pipeline.requests import Requests
 from surehook.pipeline.router import Router
 from surehook.pipeline.service import Group, Loop, Service
 from surehook.pipeline.shared_figures import SharedFigures
+from surehook.pipeline.signers import refuse_without_key
 from surehook.pipeline.slots import most_at_once
 from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.vitals import Vitals
@@ -147,6 +148,7 @@ class Process:
             observer=store_of(ObserverStore, databases["observer"]),
             vitals=self._vitals,
             sealer=self._sealer(),
+            composer=self._composer(databases["verifier"]),
             sender=self._https_sender,
         )
         self.api.bind()
@@ -176,9 +178,8 @@ class Process:
             case "verifier":
                 return Verifier(
                     store_of(VerifierStore, database),
-                    self._sealer(),
+                    self._composer(database),
                     self._https_sender(),
-                    config.seconds("delivery.request_timeout"),
                     TrustedOrigins(config.trusted_origins),
                 )
             case "deadletters":
@@ -198,20 +199,13 @@ class Process:
         worker_id = new_worker_id()
         store = store_of(WorkerStore, database, worker_id)
         lease_seconds = self._config.seconds("worker.lease_duration")
-        requests = Requests(
-            store,
-            self._sealer(),
-            database.installation,
-            self._config.seconds("delivery.request_timeout"),
-            self._config.ceilings.request_seconds,
-        )
-        await requests.refuse_without_key()
+        await refuse_without_key(store, self._sealer())
         return Worker(
             store,
             self.hints,
             buckets,
             sender=self._sender(),
-            prepare=requests.prepare,
+            composer=self._composer(database),
             worker_id=worker_id,
             concurrency=self._config.number("worker.concurrency"),
             slow_requests=self._config.number("worker.slow_requests"),
@@ -221,6 +215,14 @@ class Process:
 
     def _sealer(self) -> Sealer:
         return Sealer(parse_keys(self._access.encryption_key or ""))
+
+    def _composer(self, database: Database) -> Composer:
+        return Composer(
+            self._sealer(),
+            database.installation,
+            self._config.seconds("delivery.request_timeout"),
+            self._config.ceilings.request_seconds,
+        )
 
     def _https_sender(self) -> HttpsSender:
         ca_file = self._config.optional_path("delivery.ca_file")

@@ -5,32 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from datetime import datetime
 
-import msgspec
-
-from surehook.model.records import SubscriptionId, Verification
+from surehook.model.records import Challenge, TrialTarget, Verification
 from surehook.store.contract import Store, statement
-
-
-class Challenge(msgspec.Struct, frozen=True):
-    """A challenge that was taken to be sent now."""
-
-    id: int
-    subscription_id: SubscriptionId
-    callback_url: str
-    secret_id: int
-    challenge: str
-    code: str
-
-
-class TrialTarget(msgspec.Struct, frozen=True):
-    """Where a test event goes, with everything that is still sealed."""
-
-    callback_url: str
-    event_type: str
-    request_timeout_seconds: float | None
-    custom_headers: str | None
-    now: datetime
-    secrets: tuple[str, ...]
 
 
 class VerifierStore(Store):

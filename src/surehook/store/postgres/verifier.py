@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from surehook.model.records import Challenge
 from surehook.store.database import Session
-from surehook.store.verifier import Challenge, VerifierStore
+from surehook.store.verifier import VerifierStore
 
 
 class PostgresVerifierStore(VerifierStore):
