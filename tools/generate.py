@@ -599,7 +599,7 @@ def roles_page() -> str:
         "right or trigger closes this. What a role must never see at all is therefore in a table "
         "of which it may read nothing. Of what is hidden by column, these roles can read in plain "
         "text: payloads (`router_worker`; of dead letters `dead_letter_operator`), a "
-        "verification's challenge and code (`observer`), excerpts of answers "
+        "verification's challenge and code (`observer`), excerpts of answers and failures' details "
         "(`saga_orchestrator`, `job_worker`, `lease_cleaner`, `dead_letter_operator`), callback "
         "URLs (`router_worker`, `saga_orchestrator`, `dead_letter_operator`), and settings, names, "
         "ids and times. Secrets and custom headers "

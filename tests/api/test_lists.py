@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from support.http import Client
-from support.rows import a_dead_letter, a_saga, a_subscription, an_event
-from surehook.model.states import SagaStatus
+from support.rows import a_dead_letter, a_job, a_saga, a_subscription, an_event
+from surehook.model.states import JobStatus, SagaStatus
 from surehook.store import observer
 
 
@@ -97,6 +97,32 @@ async def test_a_delivery_is_shown_with_its_attempts(client: Client, owner: Any)
     assert (attempt["error_code"], attempt["worker_id"]) == ("HTTP_5XX", "worker-1")
     assert shown["dead_letter_id"] == letter
     assert (await client.get("/v1/deliveries/999999")).status == 404
+
+
+# Status, response_excerpt and failure_detail: as stored, and the last two as they are shown.
+TEXTS = {
+    "both": ((200, "so much", "too much"), ("so much", "too much")),
+    "an answer": ((503, "sorry", None), ("sorry", None)),
+    "no answer": ((None, None, "refused"), (None, "refused")),
+    "an older worker, no answer": ((None, "refused", None), (None, "refused")),
+    "nothing": ((None, None, None), (None, None)),
+}
+
+
+@pytest.mark.parametrize(("stored", "shown"), TEXTS.values(), ids=TEXTS)
+async def test_the_words_of_the_endpoint_and_ours_are_shown_apart(
+    client: Client, owner: Any, stored: tuple[object, ...], shown: tuple[object, ...]
+) -> None:
+    saga_id = await a_saga(owner)
+    await a_job(owner, saga_id=saga_id, status=JobStatus.LEASED)
+    await owner.execute(
+        "UPDATE webhook_delivery_jobs SET status = 'Failed', error_code = 'PROTOCOL_ERROR', "
+        "finished_at = surehook_now(), response_status = $1, response_excerpt = $2, "
+        "failure_detail = $3",
+        *stored,
+    )
+    (attempt,) = (await client.get(f"/v1/deliveries/{saga_id}")).json()["attempts"]
+    assert (attempt["response_excerpt"], attempt["failure_detail"]) == shown
 
 
 async def test_dead_letters_are_filtered(client: Client, owner: Any) -> None:

@@ -130,11 +130,8 @@ async def test_a_test_event_is_sent_signed_and_its_answer_shown(
     assert (request.body, request.headers["x-token"]) == (b'{"hello" : 1.0}', "abc")
     verify(request.headers, request.body, made["secret"])
     failed = (await client.post(path)).json()
-    assert (failed["delivered"], failed["error_code"], failed["excerpt"]) == (
-        False,
-        "HTTP_5XX",
-        "sorry",
-    )
+    assert (failed["delivered"], failed["error_code"]) == (False, "HTTP_5XX")
+    assert (failed["response_excerpt"], failed["failure_detail"]) == ("sorry", None)
     assert await owner.fetchval("SELECT count(*) FROM events") == 0
     assert (await client.post("/v1/subscriptions/999/test")).status == 404
 
@@ -253,7 +250,7 @@ async def test_only_an_operator_of_all_tenants_learns_addresses(
     await a_job(owner, saga_id=saga, status=JobStatus.LEASED)
     await owner.execute(
         "UPDATE webhook_delivery_jobs SET status = 'Failed', error_code = 'BLOCKED_ADDRESS', "
-        "finished_at = surehook_now(), response_excerpt = '127.0.0.1 is loopback'"
+        "finished_at = surehook_now(), failure_detail = '127.0.0.1 is loopback'"
     )
     path = f"/v1/subscriptions/{made['id']}"
 
@@ -267,12 +264,12 @@ async def test_only_an_operator_of_all_tenants_learns_addresses(
         return {
             (await by.get(path)).json()["verification"]["last_reason"],
             listed["verification"]["last_reason"],
-            attempt["response_excerpt"],
+            attempt["failure_detail"],
         }
 
     async def told_at_once(by: Client) -> set[str]:
         tried = (await by.post(f"{path}/verify?wait=30")).json()["last_reason"]
-        return {tried, (await by.post(f"{path}/test")).json()["detail"]}
+        return {tried, (await by.post(f"{path}/test")).json()["failure_detail"]}
 
     bound = await key("admin", tenant="acme")
     assert await told_at_once(client) == {"127.0.0.1 is loopback"}

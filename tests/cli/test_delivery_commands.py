@@ -93,14 +93,22 @@ async def test_an_answer_without_a_body_is_shown_by_its_status(
     assert "last_answer" in shown.facts()
 
 
-def test_a_failure_without_words_of_its_own_says_its_status_or_its_cause() -> None:
-    def why(**fields: Any) -> str:
-        return _why(Attempt(id=1, status="Failed", attempt_at=datetime.now(UTC), **fields))
+def why(**fields: Any) -> list[tuple[str, str]]:
+    return _why(Attempt(id=1, status="Failed", attempt_at=datetime.now(UTC), **fields))
 
-    assert why(error_code="HTTP_5XX", response_status=503) == "503, without a body"
-    assert why(error_code="LEASE_EXPIRED") == ErrorCode.LEASE_EXPIRED.cause
-    assert why(error_code="OF_A_NEWER_API") == "OF_A_NEWER_API"
-    assert why() == ""
+
+def test_a_failure_without_words_of_its_own_says_its_status_or_its_cause() -> None:
+    assert why(error_code="HTTP_5XX", response_status=503) == [("answered", "503, without a body")]
+    assert why(error_code="LEASE_EXPIRED") == [("failed", ErrorCode.LEASE_EXPIRED.cause)]
+    assert why(error_code="OF_A_NEWER_API") == [("failed", "OF_A_NEWER_API")]
+    assert why() == []
+
+
+def test_what_was_answered_and_what_went_wrong_are_both_said() -> None:
+    texts = {"response_excerpt": "so much", "failure_detail": "the answer is too large"}
+    failed = why(error_code="RESPONSE_TOO_LARGE", response_status=200, **texts)
+    assert failed == [("answered", "so much"), ("failed", "the answer is too large")]
+    assert why(response_status=200, response_excerpt="thanks") == [("answered", "thanks")]
 
 
 # ── Dead letters ──────────────────────────────────────────────────────────────────────────────

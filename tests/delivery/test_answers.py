@@ -85,8 +85,10 @@ async def test_the_excerpt_is_short_and_harmless() -> None:
     async with Receiver() as receiver, started() as sender:
         receiver.script("/e", Answer(500, body=b"\x1b[2J\x00oops\r\n" + b"z" * 5000))
         outcome = await sender.send(request(receiver.url + "/e"))
-    assert outcome.excerpt is not None and outcome.excerpt.startswith("·[2J·oops zzz")
-    assert len(outcome.excerpt) == 256
+    assert outcome.response_excerpt is not None and outcome.response_excerpt.startswith(
+        "·[2J·oops zzz"
+    )
+    assert len(outcome.response_excerpt) == 256
 
 
 async def test_a_redirect_is_not_followed_to_anywhere() -> None:

@@ -138,7 +138,7 @@ def test_what_cannot_be_opened_is_an_attempt_that_was_not_sent(sealed: str) -> N
         a_delivery(custom_headers=sealed)
     outcome = failure.value.outcome()
     assert (outcome.error_code, outcome.sent) == (ErrorCode.SECRET_UNAVAILABLE, False)
-    assert outcome.detail == str(failure.value)
+    assert outcome.failure_detail == str(failure.value)
 
 
 @pytest.mark.parametrize("text", ["not a secret of ours", "whsec_!", "whsk_AAAA"])

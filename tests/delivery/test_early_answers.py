@@ -50,7 +50,7 @@ def test_a_refusal_is_told_although_the_endpoint_then_reset_the_connection(loop:
     with HostileServer(script) as server:
         outcome = run(scenario(server), loop)
     assert (outcome.response_status, outcome.error_code) == (410, ErrorCode.GONE)
-    assert outcome.excerpt == "gone for good"
+    assert outcome.response_excerpt == "gone for good"
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

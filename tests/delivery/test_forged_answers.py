@@ -93,7 +93,7 @@ def test_what_is_forged_behind_a_200_is_not_the_answer_to_the_next_request(
 
     with HostileServer(script, plain=True) as server:
         outcome = run(scenario(server), loop)
-    assert (outcome.response_status, outcome.excerpt) == (503, "honest")
+    assert (outcome.response_status, outcome.response_excerpt) == (503, "honest")
     assert server.connections == server.posts == 2
 
 
@@ -187,7 +187,7 @@ def test_a_success_told_before_the_request_is_complete_is_none(
         outcome = run(large(server, used=used), loop)
     assert outcome.error_code is ErrorCode.PROTOCOL_ERROR and outcome.sent
     assert outcome.response_status is None
-    assert outcome.explanation == f"it answered {status} before the request was complete"
+    assert outcome.failure_detail == f"it answered {status} before the request was complete"
 
 
 @loops
@@ -205,7 +205,7 @@ def test_a_refusal_amid_the_request_may_be_for_another_on_a_used_one(loop: str) 
         outcome = run(large(server, used=True), loop)
     assert outcome.error_code is ErrorCode.PROTOCOL_ERROR and outcome.response_status is None
     assert outcome.retry_after_seconds is None
-    assert outcome.explanation == "it answered 410 before the request was complete"
+    assert outcome.failure_detail == "it answered 410 before the request was complete"
 
 
 @loops
@@ -262,7 +262,7 @@ def test_a_record_in_two_parts_amid_the_request_is_read_for_what_it_is(
         outcome = run(scenario(server), loop)
     assert outcome.delivered is not forged
     if forged:
-        assert outcome.explanation == "it answered 200 before the request was complete"
+        assert outcome.failure_detail == "it answered 200 before the request was complete"
 
 
 # --- With the handshake --------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_an_answer_forged_in_advance_is_never_taken_for_the_next_request() -> No
     with HostileServer(script) as server:
         first, second = run(scenario(server))
     assert first.response_status == 500
-    assert (second.response_status, second.excerpt) == (503, "honest")
+    assert (second.response_status, second.response_excerpt) == (503, "honest")
     assert server.posts == 2 and server.connections == 2
 
 

@@ -130,18 +130,17 @@ def test_no_retry_after_value_breaks_the_parser(value: str) -> None:
     assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER_SECONDS
 
 
-def test_what_is_kept_is_the_answer_or_else_the_reason() -> None:
-    answered = Outcome(500, ErrorCode.HTTP_5XX, excerpt="out of order", detail="never mind")
-    assert answered.explanation == "out of order"
-    assert Outcome(None, ErrorCode.TIMEOUT, detail="no answer in time").explanation == (
-        "no answer in time"
+def test_the_words_of_the_endpoint_and_ours_are_kept_apart() -> None:
+    both = Outcome(
+        200, ErrorCode.RESPONSE_TOO_LARGE, response_excerpt="so much", failure_detail="too\nmuch"
     )
-    assert Outcome(200, None).explanation is None
+    assert (both.response_excerpt, both.kept_detail) == ("so much", "too much")
+    assert Outcome(200, None).kept_detail is None
 
 
 def test_an_unforeseen_error_keeps_its_kind_alone() -> None:
-    failed = Outcome(None, ErrorCode.INTERNAL_ERROR, detail="ValueError: bad header whsec_abc")
-    assert failed.explanation == "ValueError"
+    failed = Outcome(None, ErrorCode.INTERNAL_ERROR, failure_detail="ValueError: header whsec_abc")
+    assert failed.kept_detail == "ValueError"
 
 
 @pytest.mark.parametrize(

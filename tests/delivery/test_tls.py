@@ -121,7 +121,7 @@ def test_nothing_is_sent_over_tls_that_is_not_proven(kind: str) -> None:
     with HostileServer(answer, tls=refused()[kind]()) as server:
         outcome = send_to(server)
     assert outcome.error_code is ErrorCode.TLS_FAILED
-    assert not outcome.sent and outcome.detail
+    assert not outcome.sent and outcome.failure_detail
     assert server.bytes_seen == 0 and server.posts == 0
 
 

@@ -464,6 +464,7 @@ def report(job_id: int, status: JobStatus, token: int) -> JobReport:
         None if delivered else "HTTP_5XX",
         None,
         None,
+        None,
         token,
     )
 
@@ -560,30 +561,33 @@ async def test_a_failure_is_written_with_all_that_the_endpoint_said(
     owner: Any, worker: Make
 ) -> None:
     (job_id,) = await jobs_for(owner, 1)
-    outcome = Outcome(429, ErrorCode.HTTP_4XX, 17, "slow down: 'é' 慢 😀")
+    outcome = Outcome(429, ErrorCode.HTTP_4XX, 17, "slow down: 'é' 慢 😀", "ours: 'é' 慢 😀")
     each = await worker(FakeSender(lambda _: outcome))
     await each.step()
     await each.drain()
     row = await owner.fetchrow(
-        "SELECT status, response_status, error_code, retry_after, response_excerpt, worker_id, "
-        "finished_at >= started_at FROM webhook_delivery_jobs WHERE id = $1",
+        "SELECT status, response_status, error_code, retry_after, response_excerpt, "
+        "failure_detail, worker_id, finished_at >= started_at "
+        "FROM webhook_delivery_jobs WHERE id = $1",
         job_id,
     )
-    assert tuple(row) == ("Failed", 429, "HTTP_4XX", 17, "slow down: 'é' 慢 😀", "w", True)
+    texts = ("slow down: 'é' 慢 😀", "ours: 'é' 慢 😀")
+    assert tuple(row) == ("Failed", 429, "HTTP_4XX", 17, *texts, "w", True)
 
 
 async def test_without_an_answer_the_reason_is_kept(owner: Any, worker: Make) -> None:
     (job_id,) = await jobs_for(owner, 1)
     said = "127.0.0.1: Connection\x1b[31m\x00\nrefused é 慢 😀 " + "x" * 400
-    outcome = Outcome(None, ErrorCode.CONNECT_FAILED, detail=said, sent=False)
+    outcome = Outcome(None, ErrorCode.CONNECT_FAILED, failure_detail=said, sent=False)
     each = await worker(FakeSender(lambda _: outcome))
     await each.step()
     await each.drain()
-    excerpt = await owner.fetchval(
-        "SELECT response_excerpt FROM webhook_delivery_jobs WHERE id = $1", job_id
+    excerpt, detail = await owner.fetchrow(
+        "SELECT response_excerpt, failure_detail FROM webhook_delivery_jobs WHERE id = $1", job_id
     )
-    assert excerpt.startswith("127.0.0.1: Connection·[31m· refused é 慢 😀 xxx")
-    assert len(excerpt) == EXCERPT_CHARACTERS
+    assert excerpt is None
+    assert detail.startswith("127.0.0.1: Connection·[31m· refused é 慢 😀 xxx")
+    assert len(detail) == EXCERPT_CHARACTERS
 
 
 async def test_results_are_hinted_with_their_sagas(owner: Any, worker: Make) -> None:
@@ -737,7 +741,7 @@ async def test_secrets_that_cannot_be_used_fail_their_own_jobs_only(
     with facts() as reported:
         await each.step()
         await each.drain()
-    details = {fields["subscription_id"]: str(fields["detail"]) for _, fields in reported}
+    details = {fields["subscription_id"]: str(fields["failure_detail"]) for _, fields in reported}
     assert details[none] == "The subscription has no secret."
     assert "SUREHOOK_ENCRYPTION_KEY has" in details[foreign]
     rows = await owner.fetch(

@@ -217,11 +217,11 @@ async def test_what_an_endpoint_asks_for_and_answers_is_kept_for_people(
             )
         )
     rows = await owner.fetch(
-        "SELECT error_code, response_status, retry_after, response_excerpt "
+        "SELECT error_code, response_status, retry_after, response_excerpt, failure_detail "
         "FROM webhook_delivery_jobs ORDER BY id"
     )
-    assert tuple(rows[0]) == ("HTTP_4XX", 429, 1, "slow·[31m down·")
-    assert tuple(rows[1]) == (None, 200, None, '{"ok": true}')
+    assert tuple(rows[0]) == ("HTTP_4XX", 429, 1, "slow·[31m down·", None)
+    assert tuple(rows[1]) == (None, 200, None, '{"ok": true}', None)
 
 
 async def test_a_date_to_try_again_is_measured_by_the_database(

@@ -127,7 +127,7 @@ async def test_a_refused_move_says_which_row_and_which_move(owner: Any) -> None:
 
 # ── Terminal rows and identities ──────────────────────────────────────────────────────────────
 
-TEXTS = ("final_error_code", "error_code", "worker_id", "response_excerpt")
+TEXTS = ("final_error_code", "error_code", "worker_id", "response_excerpt", "failure_detail")
 
 
 def another(column: str) -> str:

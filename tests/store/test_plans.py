@@ -206,6 +206,7 @@ class Arguments:
             "error_codes": _array(["NULL"] * len(in_progress)),
             "retry_afters": _array(["NULL"] * len(in_progress)),
             "response_excerpts": _array(["NULL"] * len(in_progress)),
+            "failure_details": _array(["NULL"] * len(in_progress)),
             "lease_tokens": _array([1] * len(in_progress)),
             "event_ids": _array(batch),
             "until_id": str(last),

@@ -68,9 +68,7 @@ async def get_delivery(call: Call) -> Answer:
 
 
 def _attempt(key: Key, attempt: Attempt) -> Attempt:
-    if attempt.response_status is not None:
-        return attempt  # the excerpt is the endpoint's
-    return structs.replace(attempt, response_excerpt=key.shown(attempt.response_excerpt))
+    return structs.replace(attempt, failure_detail=key.shown(attempt.failure_detail))
 
 
 ROUTES = (

@@ -344,8 +344,8 @@ class TestResult(Struct, frozen=True):
     delivered: bool
     response_status: int | None
     error_code: str | None
-    detail: str | None
-    excerpt: str | None
+    response_excerpt: str | None
+    failure_detail: str | None
     milliseconds: float
 
 
@@ -391,8 +391,10 @@ class Attempt(Struct, frozen=True):
     error_code: str | None
     retry_after: int | None
     response_excerpt: Annotated[
-        str | None,
-        Meta(description="What the endpoint answered or, without an answer, what went wrong"),
+        str | None, Meta(description="The beginning of what the endpoint answered")
+    ]
+    failure_detail: Annotated[
+        str | None, Meta(description="What went wrong, in surehook's own words")
     ]
     worker_id: str | None
     lease_resets: int

@@ -179,8 +179,8 @@ async def test_subscription(call: Call) -> Answer:
             outcome.delivered,
             outcome.response_status,
             outcome.error_code,
-            call.key.shown(outcome.detail),
-            outcome.excerpt,
+            outcome.response_excerpt,
+            call.key.shown(outcome.kept_detail),
             tried.milliseconds,
         ),
     )

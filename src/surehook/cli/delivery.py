@@ -101,29 +101,28 @@ def show(api: Api, delivery_id: int, as_json: bool) -> None:
 
 
 def explain(attempts: Iterable[tuple[int, Attempt]]) -> None:
-    """Of numbered attempts: what each was answered or what went wrong, and what to do about it."""
-    told: list[tuple[str, object]] = []
+    """Of numbered attempts: what each was answered and what went wrong, and what to do about it."""
+    texts: list[tuple[str, object]] = []
     codes: dict[str, None] = {}
     for number, one in attempts:
-        why = one.response_excerpt[:EXCERPT_SHOWN_MAX] if one.response_excerpt else _why(one)
-        if why:
-            word = "answered" if one.response_status else "failed"
-            told.append((f"attempt {number} {word}", why))
+        texts += [(f"attempt {number} {word}", text) for word, text in _why(one)]
         if one.error_code:
             codes[one.error_code] = None
-    if told:
+    if texts:
         heading("Why")
-        facts(told)
+        facts(texts)
     advise(codes)
 
 
-def _why(one: Attempt) -> str:
-    """Of a failure that left no words of its own."""
-    if one.error_code is None:
-        return ""
+def _why(one: Attempt) -> list[tuple[str, str]]:
+    """The endpoint's words and ours; of a failure that left neither, what is known."""
+    texts = [("answered", one.response_excerpt), ("failed", one.failure_detail)]
+    given = [(word, text[:EXCERPT_SHOWN_MAX]) for word, text in texts if text]
+    if given or one.error_code is None:
+        return given
     if one.response_status:
-        return f"{one.response_status}, without a body"
-    return cause_of(one.error_code) or one.error_code
+        return [("answered", f"{one.response_status}, without a body")]
+    return [("failed", cause_of(one.error_code) or one.error_code)]
 
 
 def advise(codes: Iterable[str]) -> None:

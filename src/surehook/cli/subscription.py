@@ -412,7 +412,7 @@ def _not_taken(result: TestResult) -> AnswerIsNo:
     if result.sent:
         why = result.error_code or result.response_status
         return AnswerIsNo(f"The endpoint did not take it: {why}.", advice)
-    why = ", ".join(filter(None, [result.error_code, result.detail])).rstrip(".")
+    why = ", ".join(filter(None, [result.error_code, result.failure_detail])).rstrip(".")
     return AnswerIsNo(f"Nothing was sent: {safe(why)}.", advice)
 
 
@@ -422,7 +422,7 @@ def _show_test(result: TestResult) -> None:
     names = ("callback_url", "response_status")
     rows = [
         (name, value)
-        for name in (*names, "error_code", "detail", "excerpt", "milliseconds")
+        for name in (*names, "error_code", "response_excerpt", "failure_detail", "milliseconds")
         if (value := getattr(result, name)) not in (None, "")
     ]
     facts(rows)

@@ -143,7 +143,7 @@ class HttpsSender:
             return failure.outcome()
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            return Outcome(None, ErrorCode.INTERNAL_ERROR, detail=safe_text(what))
+            return Outcome(None, ErrorCode.INTERNAL_ERROR, failure_detail=safe_text(what))
 
     async def _dial(self, url: CallbackUrl, deadline: float) -> Connection:
         if self._closed:

@@ -36,7 +36,7 @@ class Unsigned(Exception):
 
     def outcome(self) -> Outcome:
         """What an attempt comes to that cannot be signed."""
-        return Outcome(None, ErrorCode.SECRET_UNAVAILABLE, detail=str(self), sent=False)
+        return Outcome(None, ErrorCode.SECRET_UNAVAILABLE, failure_detail=str(self), sent=False)
 
 
 class Composer:

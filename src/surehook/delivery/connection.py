@@ -162,7 +162,9 @@ class Connection:
         A used connection was found silent() just before: nothing else has run since.
         """
         if self._lost or self._noise or self._sock is None:
-            return Outcome(None, _BROKEN, detail="the endpoint spoke or left first", sent=False)
+            return Outcome(
+                None, _BROKEN, failure_detail="the endpoint spoke or left first", sent=False
+            )
         self._begin()
         waiter: asyncio.Future[Outcome] = self.loop.create_future()
         self._waiter = waiter

@@ -56,7 +56,7 @@ class AttemptFailed(Exception):
         self.detail = detail
 
     def outcome(self) -> Outcome:
-        return Outcome(None, self.code, detail=self.detail, sent=False)
+        return Outcome(None, self.code, failure_detail=self.detail, sent=False)
 
 
 class Proxy(msgspec.Struct, frozen=True):

@@ -160,14 +160,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `response_status` is set whenever a final status line was read, also beside an error such as
     RESPONSE_TOO_LARGE. `sent` is False only when provably no byte of the request left; the
-    endpoint then cannot have seen it. `detail` is one clean line for people, never a secret.
+    endpoint then cannot have seen it. Two texts for people, neither a secret: `response_excerpt` is
+    what the endpoint answered, `failure_detail` what went wrong in our own words.
     """
 
     response_status: int | None
     error_code: ErrorCode | None
     retry_after_seconds: int | None = None
-    excerpt: str | None = None
-    detail: str | None = None
+    response_excerpt: str | None = None
+    failure_detail: str | None = None
     sent: bool = True
 
     @property
@@ -176,14 +177,14 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.error_code is None
 
     @property
-    def explanation(self) -> str | None:
-        """What the endpoint answered or, without an answer, what went wrong: to be kept."""
-        if self.excerpt is not None or self.detail is None:
-            return self.excerpt
+    def kept_detail(self) -> str | None:
+        """`failure_detail` as it may be stored and shown: one clean line."""
+        if self.failure_detail is None:
+            return None
         if self.error_code is ErrorCode.INTERNAL_ERROR:
             # An unforeseen message may quote what was to be sent; its kind cannot.
-            return safe_text(self.detail.partition(":")[0])
-        return safe_text(self.detail)
+            return safe_text(self.failure_detail.partition(":")[0])
+        return safe_text(self.failure_detail)
 
 
 def error_of_status(status: int) -> ErrorCode | None:
@@ -312,10 +313,10 @@ def errors_page() -> str:
         " the code in `response_status`. Success is a completely read 2xx answer that came after"
         " the whole\nrequest was written, and nothing else: an endpoint that answers before it has"
         " read the body of a large event\nhas not accepted it.\n"
-        "\nThe attempt's `response_excerpt` is what the endpoint answered or, without an answer,"
-        " what went wrong:\n`127.0.0.1: Connection refused`,"
-        " `certificate: self-signed certificate`."
-        " `surehook delivery show` and\n`surehook dead-letter show` print it with what to do.\n"
+        "\nOf each attempt two texts are kept: `response_excerpt`, the beginning of what the"
+        " endpoint answered, and\n`failure_detail`, what went wrong in surehook's own words, such"
+        " as `127.0.0.1: Connection refused` or\n`certificate: self-signed certificate`."
+        " `surehook delivery show` and `surehook dead-letter show` print\nboth, with what to do.\n"
         "\n"
         "| code | permanent | cause | what to do |\n"
         "|---|---|---|---|\n"

@@ -150,7 +150,8 @@ class JobReport(msgspec.Struct, frozen=True):
     response_status: int | None
     error_code: str | None
     retry_after: int | None
-    response_excerpt: str | None
+    response_excerpt: str | None  # the endpoint's words
+    failure_detail: str | None  # ours
     lease_token: int
 
 

@@ -111,6 +111,7 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "finished_at",
         "bucket",
         "lane",
+        "failure_detail",
     ),
     "dead_letters": (
         "id",
@@ -513,6 +514,7 @@ _ROLES: tuple[Role, ...] = (
                 "error_code",
                 "retry_after",
                 "response_excerpt",
+                "failure_detail",
                 "lane",
             ),
             *_SCHEMA,

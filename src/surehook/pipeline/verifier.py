@@ -168,7 +168,9 @@ class Verifier(Loop):
     ) -> None:
         if not outcome.delivered:
             status = f" {outcome.response_status}" if outcome.response_status else ""
-            await self._store.report(challenge.id, f"{outcome.error_code}{status}", outcome.detail)
+            await self._store.report(
+                challenge.id, f"{outcome.error_code}{status}", outcome.failure_detail
+            )
         elif not answer_proves(answer, challenge.challenge, [secret]):
             await self._store.report(
                 challenge.id,
@@ -184,7 +186,7 @@ class Verifier(Loop):
         if outcome.delivered:
             await self._verify(challenge, "trusted origin", TRUSTED)
         else:
-            await self._store.report(challenge.id, str(outcome.error_code), outcome.detail)
+            await self._store.report(challenge.id, str(outcome.error_code), outcome.failure_detail)
 
     async def _verify(self, challenge: Challenge, result: str, reason: str | None) -> None:
         if not await self._store.verify(challenge.id, result, reason):

@@ -288,7 +288,9 @@ class Worker(Loop):
             try:
                 outcome = await self._sender.send(request)
             except Exception as error:  # it promises not to raise: ours to report, not to lose
-                outcome = Outcome(None, ErrorCode.INTERNAL_ERROR, detail=type(error).__name__)
+                outcome = Outcome(
+                    None, ErrorCode.INTERNAL_ERROR, failure_detail=type(error).__name__
+                )
             await crashpoints.here("worker.after_send")
             self._finished(lease, outcome)
         finally:
@@ -327,7 +329,8 @@ class Worker(Loop):
             outcome.response_status,
             outcome.error_code,
             outcome.retry_after_seconds,
-            outcome.explanation,
+            outcome.response_excerpt,
+            outcome.kept_detail,
             lease.token,
         )
         results.append((lease, report))
@@ -408,7 +411,7 @@ class Worker(Loop):
             delivered=outcome.delivered,
             response_status=outcome.response_status,
             error_code=outcome.error_code,
-            detail=outcome.detail,
+            failure_detail=outcome.failure_detail,
             milliseconds=round(seconds * 1000, 1),
             event_age_seconds=round(job.event_age_seconds + seconds, 4),
             lease_expiration=job.lease_until,

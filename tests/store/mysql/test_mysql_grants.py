@@ -117,14 +117,14 @@ async def test_the_api_cannot_write_what_the_verifier_s_swap_writes(
 # ── What a role can read past its columns ─────────────────────────────────────────────────────
 
 # As docs/roles.md says it: hidden columns that MariaDB's HANDLER shows nevertheless, and to whom.
+OF_JOBS = {"saga_orchestrator", "job_worker", "lease_cleaner", "dead_letter_operator"}
 SHOWN = {
     "payload": {"router_worker"},
     "payload_snapshot": {"dead_letter_operator"},
     "challenge": {"observer"},
     "code": {"observer"},
-    "response_excerpt": {
-        *("saga_orchestrator", "job_worker", "lease_cleaner", "dead_letter_operator"),
-    },
+    "response_excerpt": OF_JOBS,
+    "failure_detail": OF_JOBS,
     "callback_url": {"router_worker", "saga_orchestrator", "dead_letter_operator"},
 }
 

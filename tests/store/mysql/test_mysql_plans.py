@@ -201,7 +201,10 @@ async def work(open_store: OpenStore, bucket: int) -> None:
     assert len(jobs) == BATCH
     await worker.finish_jobs(
         bucket,
-        [JobReport(job.job_id, JobStatus.COMPLETED, 200, None, None, None, 7) for job in jobs[:50]],
+        [
+            JobReport(job.job_id, JobStatus.COMPLETED, 200, None, None, None, None, 7)
+            for job in jobs[:50]
+        ],
     )
     await worker.give_back_jobs(bucket, [(job.job_id, 7) for job in jobs[50:]])
     await worker.suspect_waits(bucket)

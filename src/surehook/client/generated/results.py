@@ -143,8 +143,8 @@ class TestResult(behaviour.TestResult, Result, frozen=True, kw_only=True):
     delivered: bool = False
     response_status: int | None = None
     error_code: str | None = None
-    detail: str | None = None
-    excerpt: str | None = None
+    response_excerpt: str | None = None
+    failure_detail: str | None = None
     milliseconds: float = 0.0
 
 
@@ -168,7 +168,9 @@ class Attempt(Result, frozen=True, kw_only=True):
     error_code: str | None = None
     retry_after: int | None = None
     response_excerpt: str | None = None
-    """What the endpoint answered or, without an answer, what went wrong."""
+    """The beginning of what the endpoint answered."""
+    failure_detail: str | None = None
+    """What went wrong, in surehook's own words."""
     worker_id: str | None = None
     lease_resets: int = 0
 

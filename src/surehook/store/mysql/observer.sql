@@ -224,8 +224,12 @@ LEFT JOIN dead_letters d ON d.saga_id = g.id AND d.bucket = g.bucket
 WHERE g.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
 
 -- name: read_attempts :many
+-- Older workers wrote what went wrong into response_excerpt where there was no response.
 SELECT id, status, attempt_at, started_at, finished_at, response_status, error_code, retry_after,
-    response_excerpt, worker_id, lease_resets
+    CASE WHEN response_status IS NOT NULL THEN response_excerpt END AS response_excerpt,
+    CASE WHEN response_status IS NULL THEN COALESCE(failure_detail, response_excerpt)
+        ELSE failure_detail END AS failure_detail,
+    worker_id, lease_resets
 FROM webhook_delivery_jobs WHERE saga_id = :saga_id
 ORDER BY attempt_at LIMIT :count;
 

@@ -131,6 +131,7 @@ class MysqlWorkerStore(WorkerStore):
                     report.error_code,
                     report.retry_after,
                     report.response_excerpt,
+                    report.failure_detail,
                     report.lease_token,
                 )
                 for report in ordered

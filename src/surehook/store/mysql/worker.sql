@@ -60,20 +60,21 @@ SELECT EXISTS (
 
 -- name: finish_jobs :none
 -- A failure only by the lease's owner; a success also after the lease was lost, because the
--- endpoint has it: a second send would be for nothing. (The excerpt would be in the character set
+-- endpoint has it: a second send would be for nothing. (The texts would be in the character set
 -- that the database was made with, often latin1.)
 UPDATE JSON_TABLE(:given, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', status VARCHAR(20) PATH '$[1]', response_status INT PATH '$[2]',
     error_code VARCHAR(100) PATH '$[3]', retry_after INT PATH '$[4]',
     response_excerpt VARCHAR(1000) CHARACTER SET utf8mb4 PATH '$[5]',
-    lease_token BIGINT PATH '$[6]'
+    failure_detail VARCHAR(1000) CHARACTER SET utf8mb4 PATH '$[6]',
+    lease_token BIGINT PATH '$[7]'
 )) AS given
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY)
     ON j.id = given.id AND j.bucket = :bucket
 SET j.status = given.status, j.response_status = given.response_status,
     j.error_code = given.error_code, j.retry_after = given.retry_after,
-    j.response_excerpt = given.response_excerpt, j.worker_id = :worker_id,
-    j.finished_at = UTC_TIMESTAMP(6)
+    j.response_excerpt = given.response_excerpt, j.failure_detail = given.failure_detail,
+    j.worker_id = :worker_id, j.finished_at = UTC_TIMESTAMP(6)
 WHERE j.status = 'Leased' AND j.lease_token = given.lease_token
    OR given.status = 'Completed' AND j.status IN ('Pending', 'Leased');
 

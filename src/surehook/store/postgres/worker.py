@@ -18,6 +18,7 @@ _REPORTED = (
     "error_codes",
     "retry_afters",
     "response_excerpts",
+    "failure_details",
     "lease_tokens",
 )
 

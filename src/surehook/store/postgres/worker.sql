@@ -76,16 +76,16 @@ SELECT EXISTS (
 UPDATE webhook_delivery_jobs j
 SET status = given.status, response_status = given.response_status,
     error_code = given.error_code, retry_after = given.retry_after,
-    response_excerpt = given.response_excerpt, worker_id = :worker_id,
-    finished_at = surehook_now()
+    response_excerpt = given.response_excerpt, failure_detail = given.failure_detail,
+    worker_id = :worker_id, finished_at = surehook_now()
 FROM (
-    SELECT id, status, response_status, error_code, retry_after, response_excerpt, lease_token,
-        :bucket::smallint AS bucket
+    SELECT id, status, response_status, error_code, retry_after, response_excerpt, failure_detail,
+        lease_token, :bucket::smallint AS bucket
     FROM unnest(:job_ids::bigint[], :statuses::job_status[], :response_statuses::integer[],
                 :error_codes::varchar[], :retry_afters::integer[], :response_excerpts::varchar[],
-                :lease_tokens::bigint[])
+                :failure_details::varchar[], :lease_tokens::bigint[])
         AS given (id, status, response_status, error_code, retry_after, response_excerpt,
-                  lease_token)
+                  failure_detail, lease_token)
     OFFSET 0
 ) AS given
 WHERE j.id = given.id AND j.bucket = given.bucket

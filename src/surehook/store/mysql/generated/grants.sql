@@ -114,7 +114,7 @@ GRANT SELECT (id, subscription_id, sealed, expires_at)
     ON subscription_secrets TO 'job_worker'@'localhost', 'job_worker'@'%';
 GRANT SELECT (id, saga_id, event_id, subscription_id, status, lease_until, lease_token, lease_resets, worker_id, started_at, bucket, lane)
     ON webhook_delivery_jobs TO 'job_worker'@'localhost', 'job_worker'@'%';
-GRANT UPDATE (status, lease_until, lease_token, worker_id, response_status, error_code, retry_after, response_excerpt, started_at, finished_at, lane)
+GRANT UPDATE (status, lease_until, lease_token, worker_id, response_status, error_code, retry_after, response_excerpt, started_at, finished_at, lane, failure_detail)
     ON webhook_delivery_jobs TO 'job_worker'@'localhost', 'job_worker'@'%';
 GRANT SELECT (version, name, checksum, oldest_program, applied_at)
     ON schema_migrations TO 'job_worker'@'localhost', 'job_worker'@'%';
@@ -209,7 +209,7 @@ GRANT SELECT (id, subscription_id, callback_url, secret_id, code_tries, attempts
     ON subscription_verifications TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, event_id, subscription_id, status, attempt_count, next_attempt_at, final_error_code, created_at, updated_at, requeued_from, bucket, waiting, died_at)
     ON webhook_delivery_sagas TO 'observer'@'localhost', 'observer'@'%';
-GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_until, lease_token, lease_resets, worker_id, response_status, error_code, retry_after, response_excerpt, created_at, started_at, finished_at, bucket, lane, open_for)
+GRANT SELECT (id, saga_id, event_id, subscription_id, status, attempt_at, lease_until, lease_token, lease_resets, worker_id, response_status, error_code, retry_after, response_excerpt, created_at, started_at, finished_at, bucket, lane, failure_detail, open_for)
     ON webhook_delivery_jobs TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)
     ON dead_letters TO 'observer'@'localhost', 'observer'@'%';
