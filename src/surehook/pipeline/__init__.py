@@ -1,16 +1,20 @@
 """The pipeline, in the order in which a delivery meets its components.
 
-    subscriptions an owner            → subscriptions
     verifier      a challenge         → subscriptions, verified
-    ingest        a request            → events
-    router        events               → sagas
-    orchestrator  due sagas            → jobs;  job results → sagas
-    worker        jobs → HTTPS         → job results
-    cleaner       expired leases       → jobs
-    deadletters   dead sagas           → dead_letters → (requeued) new sagas
+    router        events              → sagas
+    orchestrator  due sagas           → jobs;  job results → sagas
+    worker        jobs → HTTPS        → job results
+    cleaner       expired leases      → jobs
+    deadletters   dead sagas          → dead_letters → (requeued) new sagas
 
-    service       the loop that each of them runs in: step, wake, drain
-    hints         how one tells another that there is work; a lost hint costs a moment
+    service       the loop that each of them runs in: step, rest, wake, drain
+    shares        the orchestrator's: who may have how many jobs, in which lane
+    leases, signers, slots, results
+                  the worker's: what it holds, who signs, how much more it may begin, what it writes
+    registry, vitals, shared_figures
+                  of the process: its heartbeat, its health and figures, those of the whole system
 
-One file is one component is one database role is one SQL file. They meet only in the database.
+One component is one file, one database role and one SQL file. They meet only in the database, and
+wake each other by hints (store/hints.py); a lost hint costs a moment. What answers a call without
+a loop is in actions/.
 """

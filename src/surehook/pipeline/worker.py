@@ -5,10 +5,11 @@ Reads   webhook_delivery_jobs, events, subscriptions, subscription_secrets
 Writes  UPDATE webhook_delivery_jobs
 Never   touches a saga, creates a job, decides about a retry
 
-It leases only what it has free slots and memory for, so that no lease runs out unsent, and keeps
-some of both for those that have little under way (slots.py). Results are written in batches that
-nobody waits for longer than 20 ms. A job that outlived a lease may have killed its worker: such a
-job is leased alone, when nothing else is under way.
+An attempt is one pipe: lease → prepare (a signed request) → send → report (results.py).
+
+It leases only what it has free slots and memory for, so no lease runs out unsent, and keeps some of
+both for those that have little under way (slots.py). A job that outlived a lease may have killed
+its worker: such a job is leased alone, when nothing else is under way.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from surehook import observe
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
 from surehook.delivery.compose import Composer, Unsigned
 from surehook.errors import DatabaseUnreachable
-from surehook.model.records import JobReport, Lane, LeasedJob, correlation_id
-from surehook.model.states import JobStatus, SagaStatus
+from surehook.model.records import Lane, LeasedJob
 from surehook.observe import crashpoints
+from surehook.pipeline.leases import Lease
+from surehook.pipeline.results import Results
 from surehook.pipeline.service import Loop
 from surehook.pipeline.signers import Signers
 from surehook.pipeline.slots import Room, Slots
@@ -42,9 +44,6 @@ GATHER_SECONDS = 0.02
 POLL_SECONDS = 0.05
 IDLE_POLL_SECONDS = 0.5
 IDLE_AFTER = 40
-# A result waits no longer than this for others to be written with.
-RESULT_WAIT_SECONDS = 0.015
-RESULT_BATCH = 250
 # An attempt begins only if its lease outlasts its deadline by this much.
 LEASE_SPARE_SECONDS = 1.0
 # While more waits than there are slots for, what may hang is asked for this often.
@@ -57,20 +56,6 @@ SUSPECT_TURN_SECONDS = 1.0
 def new_worker_id() -> str:
     """Tells workers apart in logs and in the jobs they hold."""
     return f"{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-class _Lease:
-    """A job under way."""
-
-    __slots__ = ("aged", "bucket", "ended", "job", "started", "token")
-
-    def __init__(self, job: LeasedJob, bucket: int, token: int) -> None:
-        self.job = job
-        self.bucket = bucket
-        self.token = token
-        self.started = time.monotonic()
-        self.ended = False
-        self.aged = False  # it has lasted for long
 
 
 class Worker(Loop):
@@ -94,7 +79,6 @@ class Worker(Loop):
     ) -> None:
         super().__init__()
         self._store = store
-        self._hints = hints
         self._buckets = list(buckets)
         self._sender = sender
         self._composer = composer
@@ -102,17 +86,12 @@ class Worker(Loop):
         self._worker_id = worker_id
         self._slots = Slots(concurrency, slow_requests, memory)
         self._lease_seconds = lease_seconds
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._results = Results(store, hints, buckets, worker_id)
+        self._under_way: dict[asyncio.Task[None], Lease] = {}
         self._memory_short = False
         self._busy = False  # more waited than there were slots for
         self._hanging_due = 0.0
         self._lasting: Counter[int] = Counter()  # subscription → requests under way for long
-        self._results: dict[int, list[tuple[_Lease, JobReport]]] = {
-            bucket: [] for bucket in buckets
-        }
-        self._flush_due: asyncio.TimerHandle | None = None
-        self._flushes: set[asyncio.Task[None]] = set()
-        self._outage_logged = False
         self._empty_polls = 0
         self._leased_at = 0.0
         self._suspects_due = 0.0
@@ -121,7 +100,7 @@ class Worker(Loop):
     async def start(self) -> None:
         await self._sender.start()
 
-    # ── Leasing ───────────────────────────────────────────────────────────────────────────────
+    # ── Lease ─────────────────────────────────────────────────────────────────────────────────
 
     async def step(self) -> float:
         if time.monotonic() >= self._suspects_due:
@@ -176,80 +155,9 @@ class Worker(Loop):
             )
             total += len(jobs)
             payload_bytes -= sum(len(job.payload) for job in jobs)
-            await self._begin(jobs, bucket, token)
+            if jobs:
+                await self._begin(jobs, bucket, token)
         return total
-
-    async def _begin(self, jobs: list[LeasedJob], bucket: int, token: int) -> None:
-        if not jobs:
-            return
-        leases = [_Lease(job, bucket, token) for job in jobs]
-        await crashpoints.here("worker.after_lease")
-        if self._lasting:
-            leases = await self._set_aside(leases)
-            if not leases:
-                return
-        try:
-            requests = await self._prepare(leases)
-        except Exception:
-            await self._give_back(leases)
-            raise
-        loop = asyncio.get_running_loop()
-        begun = []
-        for lease, request in zip(leases, requests, strict=True):
-            if isinstance(request, Outcome):
-                self._finished(lease, request)
-                continue
-            self._slots.begin(lease.job.lane, len(lease.job.payload))
-            begun.append(lease)
-            task = loop.create_task(self._deliver(lease, request))
-            self._under_way.add(task)
-            task.add_done_callback(self._ended)
-        loop.call_later(SLOW_SECONDS, self._age, begun)
-
-    async def _prepare(self, leases: Sequence[_Lease]) -> list[Request | Outcome]:
-        """One request per lease, in order; or what became of it, where it must not be sent."""
-        jobs = [lease.job for lease in leases]
-        await self._signers.refresh({job.subscription_id for job in jobs if job.deliverable})
-        return [self._prepared(job) for job in jobs]
-
-    def _prepared(self, job: LeasedJob) -> Request | Outcome:
-        if not job.deliverable:
-            return Outcome(None, ErrorCode.SUBSCRIPTION_INACTIVE, sent=False)
-        try:
-            return self._composer.delivery(job, self._signers.of(job.subscription_id))
-        except Unsigned as unsigned:
-            return unsigned.outcome()
-
-    async def _set_aside(self, leases: list[_Lease]) -> list[_Lease]:
-        """The others. What waits for an endpoint that has begun to hang would take slots that
-        others can use: it is given back, to wait elsewhere."""
-        aside: list[_Lease] = []
-        others: list[_Lease] = []
-        for lease in leases:
-            hangs = lease.job.lane < Lane.UNPROVEN and self._lasting[lease.job.subscription_id]
-            (aside if hangs else others).append(lease)
-        await self._give_back(aside, Lane.ASIDE)
-        return others
-
-    def _age(self, leases: list[_Lease]) -> None:
-        """Those that are still under way leave their slots to others."""
-        for lease in leases:
-            if not lease.ended:
-                lease.aged = True
-                self._slots.age(lease.job.lane)
-                self._lasting[lease.job.subscription_id] += 1
-                self.wake()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # The lease runs out and the cleaner returns the job; this is a bug to be seen.
-            observe.emit("component.failed", component=self.name, reason=repr(error))
-        free = self._slots.bulk_free
-        has_room = self._memory_short and not self._slots.memory_short
-        worth_it = free in (1, self._slots.bulk_max, self._worth_leasing())
-        if worth_it or has_room or self._slots.express_free == 1:
-            self.wake()
 
     # ── Suspects ──────────────────────────────────────────────────────────────────────────────
 
@@ -272,151 +180,134 @@ class Worker(Loop):
                     break
                 await self._begin(jobs, bucket, token)
                 await asyncio.gather(*self._under_way)
-                await self._flush_all()
+                await self._results.written()
         now = time.monotonic()
         self._suspects_due = max(self._suspects_due, now + (now - looked))
 
-    # ── Sending ───────────────────────────────────────────────────────────────────────────────
+    # ── Prepare ───────────────────────────────────────────────────────────────────────────────
 
-    async def _deliver(self, lease: _Lease, request: Request) -> None:
+    async def _begin(self, jobs: list[LeasedJob], bucket: int, token: int) -> None:
+        """Of each that was leased a request that is sent; or its result, where there is none."""
+        leases = [Lease(job, bucket, token, self._lease_seconds) for job in jobs]
+        await crashpoints.here("worker.after_lease")
+        if self._lasting:
+            leases = await self._set_aside(leases)
+        started = []
+        for lease, prepared in zip(leases, await self._prepared(leases), strict=True):
+            if isinstance(prepared, Outcome):
+                self._report(lease, prepared)
+            else:
+                self._start(lease, prepared)
+                started.append(lease)
+        asyncio.get_running_loop().call_later(SLOW_SECONDS, self._age, started)
+
+    async def _set_aside(self, leases: list[Lease]) -> list[Lease]:
+        """The others. What waits for an endpoint that has begun to hang would take slots that
+        others can use: it is given back, to wait elsewhere."""
+        aside: list[Lease] = []
+        others: list[Lease] = []
+        for lease in leases:
+            hangs = lease.job.lane < Lane.UNPROVEN and self._lasting[lease.job.subscription_id]
+            (aside if hangs else others).append(lease)
+        await self._give_back(aside, Lane.ASIDE)
+        return others
+
+    async def _prepared(self, leases: Sequence[Lease]) -> list[Request | Outcome]:
+        """One request per lease, in order; an outcome where there is nothing to send."""
+        jobs = [lease.job for lease in leases]
         try:
-            left = self._lease_seconds - (time.monotonic() - lease.started)
-            if left < request.deadline_seconds + LEASE_SPARE_SECONDS:
-                await self._give_back([lease])
-                return
-            await crashpoints.here("worker.before_send")
-            try:
-                outcome = await self._sender.send(request)
-            except Exception as error:  # it promises not to raise: ours to report, not to lose
-                outcome = Outcome(
-                    None, ErrorCode.INTERNAL_ERROR, failure_detail=type(error).__name__
-                )
-            await crashpoints.here("worker.after_send")
-            self._finished(lease, outcome)
-        finally:
-            lease.ended = True
-            if lease.aged:
-                self._lasting -= Counter({lease.job.subscription_id: 1})  # keeps none at zero
-            self._slots.end(lease.job.lane, len(lease.job.payload), aged=lease.aged)
+            await self._signers.refresh({job.subscription_id for job in jobs if job.deliverable})
+            return [self._request(job) for job in jobs]
+        except Exception:
+            await self._give_back(leases)
+            raise
 
-    async def _give_back(self, leases: Sequence[_Lease], lane: Lane | None = None) -> None:
-        """Unsent, so not an attempt: anyone may lease them again. All of one bucket."""
+    def _request(self, job: LeasedJob) -> Request | Outcome:
+        if not job.deliverable:
+            return Outcome(None, ErrorCode.SUBSCRIPTION_INACTIVE, sent=False)
+        try:
+            return self._composer.delivery(job, self._signers.of(job.subscription_id))
+        except Unsigned as unsigned:
+            return unsigned.outcome()
+
+    # ── Send ──────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, lease: Lease, request: Request) -> None:
+        self._slots.begin(lease.job.lane, len(lease.job.payload))
+        task = asyncio.get_running_loop().create_task(self._attempt(lease, request))
+        self._under_way[task] = lease
+        task.add_done_callback(self._ended)
+
+    async def _attempt(self, lease: Lease, request: Request) -> None:
+        if lease.outlasts(request.deadline_seconds + LEASE_SPARE_SECONDS):
+            self._report(lease, await self._send(request))
+        else:
+            await self._give_back([lease])
+
+    async def _send(self, request: Request) -> Outcome:
+        await crashpoints.here("worker.before_send")
+        try:
+            outcome = await self._sender.send(request)
+        except Exception as error:  # it promises not to raise: ours to report, not to lose
+            kind = type(error).__name__
+            outcome = Outcome(None, ErrorCode.INTERNAL_ERROR, failure_detail=kind)
+        await crashpoints.here("worker.after_send")
+        return outcome
+
+    def _age(self, leases: list[Lease]) -> None:
+        """Those that are still under way leave their slots to others."""
+        for lease in leases:
+            if not lease.ended:
+                lease.aged = True
+                self._slots.age(lease.job.lane)
+                self._lasting[lease.job.subscription_id] += 1
+                self.wake()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        lease = self._under_way.pop(task)
+        lease.ended = True
+        if lease.aged:
+            self._lasting -= Counter({lease.job.subscription_id: 1})  # keeps none at zero
+        self._slots.end(lease.job.lane, len(lease.job.payload), aged=lease.aged)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The lease runs out and the cleaner returns the job; this is a bug to be seen.
+            observe.emit("component.failed", component=self.name, reason=repr(error))
+        free = self._slots.bulk_free
+        has_room = self._memory_short and not self._slots.memory_short
+        worth_it = free in (1, self._slots.bulk_max, self._worth_leasing())
+        if worth_it or has_room or self._slots.express_free == 1:
+            self.wake()
+
+    # ── Report ────────────────────────────────────────────────────────────────────────────────
+
+    def _report(self, lease: Lease, outcome: Outcome) -> None:
+        if observe.wanted("delivery.attempted"):
+            self._log(lease, outcome)
+        self._results.add(lease, outcome, at_once=len(self._under_way) <= 1)
+
+    def _log(self, lease: Lease, outcome: Outcome) -> None:
+        seconds = lease.age_seconds()
+        observe.emit(
+            "delivery.attempted",
+            subscription_id=lease.job.subscription_id,
+            delivered=outcome.delivered,
+            response_status=outcome.response_status,
+            error_code=outcome.error_code,
+            failure_detail=outcome.failure_detail,
+            milliseconds=round(seconds * 1000, 1),
+            event_age_seconds=round(lease.job.event_age_seconds + seconds, 4),
+            **lease.log_fields(self._worker_id),
+        )
+
+    async def _give_back(self, leases: Sequence[Lease], lane: Lane | None = None) -> None:
+        """Unsent, so not an attempt: any worker may lease them again. All of one bucket."""
         if not leases:
             return
         with suppress(DatabaseUnreachable):  # then the cleaner returns them
             held = [(lease.job.job_id, lease.token) for lease in leases]
             await self._store.give_back_jobs(leases[0].bucket, held, lane)
         for lease in leases:
-            observe.emit(
-                "job.given_back",
-                correlation_id=correlation_id(lease.job.event_id),
-                saga_id=lease.job.saga_id,
-                job_id=lease.job.job_id,
-                delivery_status=SagaStatus.IN_PROGRESS,
-                lease_expiration=lease.job.lease_until,
-                worker_id=self._worker_id,
-            )
-
-    # ── Results ───────────────────────────────────────────────────────────────────────────────
-
-    def _finished(self, lease: _Lease, outcome: Outcome) -> None:
-        job = lease.job
-        self._report(lease, outcome)
-        results = self._results[lease.bucket]
-        report = JobReport(
-            job.job_id,
-            JobStatus.COMPLETED if outcome.delivered else JobStatus.FAILED,
-            outcome.response_status,
-            outcome.error_code,
-            outcome.retry_after_seconds,
-            outcome.response_excerpt,
-            outcome.kept_detail,
-            lease.token,
-        )
-        results.append((lease, report))
-        if len(results) >= RESULT_BATCH or len(self._under_way) <= 1:
-            self._flush(lease.bucket)
-        elif self._flush_due is None:
-            loop = asyncio.get_running_loop()
-            self._flush_due = loop.call_later(RESULT_WAIT_SECONDS, self._flush_now)
-
-    def _flush_now(self) -> None:
-        self._flush_due = None
-        for bucket in self._buckets:
-            self._flush(bucket)
-
-    def _flush(self, bucket: int) -> None:
-        if self._results[bucket]:
-            results, self._results[bucket] = self._results[bucket], []
-            task = asyncio.get_running_loop().create_task(self._write(bucket, results))
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
-
-    async def _flush_all(self) -> None:
-        self._flush_now()
-        while self._flushes:
-            await asyncio.gather(*self._flushes)
-
-    async def _write(self, bucket: int, results: list[tuple[_Lease, JobReport]]) -> None:
-        """Until it is written: a result is worth more than the wait. Expired leases are settled
-        by the cleaner meanwhile, and a success is taken even then."""
-        reports = [report for _, report in results]
-        pause = 0.1
-        while True:
-            try:
-                written = await self._store.finish_jobs(bucket, reports)
-                break
-            except Exception as error:
-                self._log_outage(error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 5.0)
-        self._outage_logged = False
-        await crashpoints.here("worker.after_finish")
-        self._hints.hint(Channel.RESULTS, bucket, (saga_id for _, saga_id in written))
-        if len(written) < len(reports):
-            known = {job_id for job_id, _ in written}
-            for lease, report in results:
-                if report.job_id not in known:
-                    observe.emit(
-                        "result.refused",
-                        correlation_id=correlation_id(lease.job.event_id),
-                        saga_id=lease.job.saga_id,
-                        job_id=report.job_id,
-                        delivery_status=SagaStatus.IN_PROGRESS,
-                        error_code=report.error_code,
-                        lease_expiration=lease.job.lease_until,
-                        worker_id=self._worker_id,
-                    )
-
-    def _log_outage(self, error: Exception) -> None:
-        """Log an outage once, not once per waiting batch."""
-        if not isinstance(error, DatabaseUnreachable):
-            observe.emit("component.failed", component=self.name, reason=str(error))
-        elif not self._outage_logged:
-            self._outage_logged = True
-            observe.emit("database.lost", component=self.name, reason=error.message)
-
-    def _report(self, lease: _Lease, outcome: Outcome) -> None:
-        if not observe.wanted("delivery.attempted"):
-            return
-        job = lease.job
-        seconds = time.monotonic() - lease.started
-        observe.emit(
-            "delivery.attempted",
-            correlation_id=correlation_id(job.event_id),
-            saga_id=job.saga_id,
-            job_id=job.job_id,
-            delivery_status=SagaStatus.IN_PROGRESS,
-            subscription_id=job.subscription_id,
-            delivered=outcome.delivered,
-            response_status=outcome.response_status,
-            error_code=outcome.error_code,
-            failure_detail=outcome.failure_detail,
-            milliseconds=round(seconds * 1000, 1),
-            event_age_seconds=round(job.event_age_seconds + seconds, 4),
-            lease_expiration=job.lease_until,
-            worker_id=self._worker_id,
-        )
+            observe.emit("job.given_back", **lease.log_fields(self._worker_id))
 
     async def drain(self) -> None:
         """What is being sent ends by its own deadline; then every result is written.
@@ -428,5 +319,5 @@ class Worker(Loop):
             await asyncio.gather(*self._under_way, return_exceptions=True)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._lease_seconds):
-                await self._flush_all()
+                await self._results.written()
         await self._sender.close()
