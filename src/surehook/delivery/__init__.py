@@ -18,7 +18,7 @@ Never   knows the database, decides about retries, or sends the same request twi
     client.py      the sender: all of the above behind `send`
     outcome.py     what came of it
 
-This module holds the interface alone, so that importing it costs nothing.
+This module holds the interface alone: importing it costs nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
     deadline_seconds: float
     made_at: float | None = None
     """The database's time when it was made, in Unix seconds: the only clock that an endpoint's
-    Retry-After date may be measured by, where the endpoint does not tell its own."""
+    Retry-After date may be measured by, if the endpoint does not send its own."""
 
 
 class Sender(Protocol):

@@ -124,7 +124,7 @@ class AddressGuard:
         if self._allowed:
             return None
         if "." not in name:
-            return "one label only, which is no public name"
+            return "a single label, which is not a public name"
         ending = next((e for e in _PRIVATE_NAMES if name.endswith(f".{e}")), None)
         return f"under .{ending}, which is not public" if ending else None
 
@@ -137,7 +137,7 @@ class AddressGuard:
 
 
 def without_addresses(text: str) -> str:
-    """What went wrong, for those who are not to learn how the network inside looks."""
+    """What went wrong, without what it reveals about the internal network."""
     text = _MAYBE_ADDRESS.sub(_hidden, _V4_AND_PORT.sub("the address", text))
     return _SEVERAL.sub("the addresses", text)
 

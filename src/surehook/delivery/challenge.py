@@ -49,7 +49,7 @@ def challenge_body(challenge: str, code: str) -> bytes:
 
 
 def answer_proves(answer: bytes, challenge: str, shared_secrets: Iterable[str]) -> bool:
-    """Whether the answer could only be made by someone who holds one of the secrets."""
+    """Whether the answer could only be made by a holder of one of the secrets."""
     if rules.deeper_than(answer, rules.DEPTH_MAX):
         return False
     try:

@@ -93,7 +93,7 @@ class HttpsSender:
         self._closed = True
         self._ticker.cancel()
         for timeout in self._dialing:
-            with suppress(RuntimeError):  # it has just expired by itself
+            with suppress(RuntimeError):  # it has just expired
                 timeout.reschedule(self._loop.time())
         for connection in list(self._busy):
             connection.give_up("the sender was closed")

@@ -232,7 +232,7 @@ class Connection:
         except ssl.SSLWantReadError:
             pass  # the endpoint's TLS has something to say first: _readable() goes on
         except OSError:
-            pass  # nothing more leaves; it may have answered all the same: reading tells
+            pass  # nothing more leaves; it may have answered all the same: read on
 
     def _writable(self) -> None:
         if self._sock is not None:
@@ -245,8 +245,8 @@ class Connection:
             self._write()
 
     def _read(self) -> None:
-        """Read until the answer is whole or nothing more is there: a loop that has told of an error
-        on a socket need not tell of it again."""
+        """Read until the answer is whole or nothing more is there: a loop that has reported a
+        socket's error need not report it again."""
         while self._read_once() and (self._waiter is not None or self._left_over()):
             pass
 
@@ -254,7 +254,7 @@ class Connection:
         return self._sock is not None and self._sock.unread
 
     def _read_once(self) -> bool:
-        """Whether something arrived, so that more may be there."""
+        """Whether something arrived: then more may be there."""
         if self._sock is None:
             return False
         try:
@@ -348,7 +348,7 @@ class Connection:
         self._interim += 1
         self._noted = {}
         if status == 101:
-            self._fault = (_BROKEN, "101: a change of protocol that nobody asked for")
+            self._fault = (_BROKEN, "101: a change of protocol that was not asked for")
         elif self._interim > MAX_INTERIM_ANSWERS:
             self._fault = (_TOO_LARGE, "too many interim answers")
 

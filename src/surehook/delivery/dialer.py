@@ -140,7 +140,7 @@ class Dialer:
         return permitted[:MAX_ADDRESSES]
 
     async def _connect(self, address: Address, port: int) -> socket.socket:
-        """TCP to exactly this address. The guard is asked here, so that no way leads around it."""
+        """TCP to exactly this address. The guard is asked here: no way leads around it."""
         reason = self._guard.refusal(address)
         if reason is not None:
             raise AttemptFailed(ErrorCode.BLOCKED_ADDRESS, f"{address} is {reason}")

@@ -220,8 +220,8 @@ _DATES = tuple(
 def parse_retry_after(value: str, date: str | None, now: float | None) -> int | None:
     """Seconds to wait, 0 to MAX_RETRY_AFTER_SECONDS; None for what is not a valid Retry-After.
 
-    A date is measured against the endpoint's own `Date` header where there is one, so that its
-    clock need not be right; else against `now`, the database's time. With neither it is ignored.
+    A date is measured against the endpoint's own `Date` header where there is one: its clock need
+    not be right; else against `now`, the database's time. With neither it is ignored.
     """
     value = value.strip(" \t")
     if match := _SECONDS.fullmatch(value):

@@ -3,9 +3,9 @@
 Reads   the clock of the event loop
 Writes  nothing; closes connections that are too old, idle for too long, or too many
 
-The youngest is taken first, so that a burst's extra connections grow idle and go. Whoever takes one
+The youngest is taken first: a burst's extra connections grow idle and go. The caller that takes one
 gets it checked: the socket is asked, right before use, whether the endpoint has closed it or sent
-something that nobody asked for.
+something unasked for.
 """
 
 from __future__ import annotations

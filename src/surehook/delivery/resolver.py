@@ -26,7 +26,7 @@ import pycares
 
 from surehook.delivery.address import Address
 
-LOOKUP_SECONDS = 8.0  # c-ares gives up after 5.6 s by itself
+LOOKUP_SECONDS = 8.0  # c-ares itself gives up after 5.6 s
 SECOND_FAMILY_SECONDS = 0.05
 MIN_TTL_SECONDS = 5.0
 MAX_TTL_SECONDS = 300.0
@@ -50,7 +50,7 @@ _FAMILIES = (socket.AF_INET6, socket.AF_INET)
 
 
 class NameNotResolved(Exception):
-    """The name has no address, or nobody told us one in time."""
+    """The name has no address, or none arrived in time."""
 
 
 class _Entry:
@@ -76,7 +76,7 @@ class _Lookup:
         self.timer: asyncio.TimerHandle | None = None
 
     def addresses(self) -> tuple[Address, ...]:
-        """IPv6 and IPv4 in turn, so that a dead family costs one step at most."""
+        """IPv6 and IPv4 in turn: a dead family costs one step at most."""
         lists = [self.found.get(family, []) for family in _FAMILIES]
         longest = max(map(len, lists))
         turns = [found[turn] for turn in range(longest) for found in lists if turn < len(found)]
@@ -127,7 +127,7 @@ class Resolver:
             if timer is not None:
                 timer.cancel()
         channel.cancel()
-        for fd in list(self._watched):  # before the channel, in a thread of its own, closes them
+        for fd in list(self._watched):  # before the channel, in its own thread, closes them
             self._unwatch(fd)
         channel.close()
 

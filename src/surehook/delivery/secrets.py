@@ -7,9 +7,9 @@ Writes  nothing
 
 The key id is a fingerprint of the key, so a sealed text says which key opens it without anyone
 having to name keys. To rotate: put the new key first and keep the old one behind it; new texts are
-sealed with the first, old ones still open, `needs_reseal` finds them. `context` (say
-"subscription_secrets") is authenticated with the text: one that is copied into another place does
-not open there.
+sealed with the first, old ones still open, and rotating a subscription's secret moves it to the
+new key. `context` (say "subscription_secrets") is authenticated with the text: one that is copied
+into another place does not open there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _parse_key(text: str, place: int) -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """A short fingerprint that tells keys apart and says nothing about them."""
+    """A short fingerprint that distinguishes keys and reveals nothing about them."""
     return hashlib.sha256(b"surehook key id\0" + key).hexdigest()[:12]
 
 
@@ -110,13 +110,9 @@ class Sealer:
         try:
             identity = _take_apart(sealed)[1]
         except SealingError:
-            return  # damaged: another matter, and nobody else's
+            return  # damaged: another matter
         if identity not in self._ciphers:
             raise self._no_such_key(identity)
-
-    def needs_reseal(self, sealed: str) -> bool:
-        """Whether the text is sealed under another key than the one in use."""
-        return _take_apart(sealed)[1] != self._current
 
     def _no_such_key(self, identity: str) -> SealingError:
         if not self._ciphers:

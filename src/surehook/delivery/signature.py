@@ -115,7 +115,7 @@ def _decode(text: str) -> bytes:
 
 
 def message_id(installation: str, event_id: int, subscription_id: int) -> str:
-    """The same for every attempt and requeue, so that receivers can recognise a repetition; never
+    """The same for every attempt and requeue: receivers can recognise a repetition; never
     that of another installation, whose events and subscriptions have the same numbers."""
     return f"msg_{installation}_{event_id}_{subscription_id}"
 

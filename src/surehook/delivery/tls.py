@@ -51,7 +51,7 @@ class TlsSocket:
         self._record_head = b""
         self._record_rest = 0
         self.overhead = 0
-        """Bytes that arrived and were not payload; whoever begins an exchange sets it to 0."""
+        """Bytes that arrived and were not payload; set to 0 when an exchange begins."""
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -72,7 +72,7 @@ class TlsSocket:
 
     @property
     def unread(self) -> bool:
-        """Whether more has arrived than was read; the loop does not tell of it."""
+        """Whether more has arrived than was read; the loop does not report it."""
         return bool(self._incoming.pending)
 
     @property
@@ -91,7 +91,7 @@ class TlsSocket:
                 self._take(await _read(loop, self._sock), MAX_HANDSHAKE_BYTES)
                 continue
             except ssl.SSLError:
-                with suppress(OSError):  # the alert says why; nobody waits for it to arrive
+                with suppress(OSError):  # the alert says why; it need not arrive
                     self.flush()
                 raise
             await self._flushed(loop)
@@ -178,7 +178,7 @@ class TlsSocket:
         self._record_head = data[at:]
 
     def say_goodbye(self) -> None:
-        """TLS's close_notify; nobody waits for the endpoint's own."""
+        """TLS's close_notify; the endpoint's own is not awaited."""
         with suppress(OSError):
             self._tls.unwrap()
         with suppress(OSError):

@@ -7,7 +7,7 @@ Writes  nothing
     https://hooks.example.com:8443   that host, that port
     https://*.example.com            every name below example.com, at any depth; not example.com
 
-The URL is taken apart by the parser of callback URLs, so that what is compared is what is dialled.
+The URL is taken apart by the parser of callback URLs: what is compared is what is dialled.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _literal_v6(text: str) -> tuple[str, IPv6Address]:
 
 
 def _ascii_name(host: str) -> str:
-    """The name in ASCII: IDNA 2008 without any mapping, so that nothing turns into digits."""
+    """The name in ASCII: IDNA 2008 without any mapping: nothing turns into digits."""
     if host.isascii():
         name = host
     else:

@@ -39,7 +39,7 @@ class Cleaner(Loop):
         return min(rests)
 
     async def _clean(self, bucket: int) -> float:
-        """A look by itself writes nothing, and takes no lock."""
+        """A look alone writes nothing, and takes no lock."""
         rest = await self._until_expiry(bucket)
         if rest > 0:
             return rest

@@ -6,7 +6,7 @@ Writes  system_figures
 
 A row says when a process last began to count. Whoever finds that the interval is over and changes
 that time first is the one that counts, by the database's clock; all others read what it wrote.
-Nobody counts while nobody looks.
+While no process asks, none counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTERVAL_SECONDS = 5.0
 LOST_SECONDS = 40.0
 # Figures that are older are not shown; younger ones are better than none.
 OLD_SECONDS = 60.0
-# How long somebody who looks waits for a count under way, here or in another process.
+# How long a reader waits for a count under way, here or in another process.
 PATIENCE_SECONDS = 0.7
 LOOK_SECONDS = 0.1
 
@@ -90,6 +90,6 @@ def _is_younger(kept: KeptFigures | None, seconds: float) -> bool:
 
 
 def _heard(counted: asyncio.Task[None]) -> None:
-    """A count that failed is nobody's error: the figures grow old, and the next one counts."""
+    """A count that failed is no reader's error: the figures grow old, and the next one counts."""
     if not counted.cancelled():
         counted.exception()

@@ -1,20 +1,18 @@
 """Shares: who gets how many of the places for open jobs, and in which lane. Pure.
 
 Whatever hangs keeps the jobs that it has, so a fair order alone does not help the others: they need
-room that nobody else can take. Each tenant may hold at most ALPHA times of what is *free*: one that
-takes all it can leaves a third, two leave a fifth, and there is always something left for whoever
-comes next, with nothing reserved while nobody asks. The same rule bounds the jobs of endpoints that
-have hardly answered yet and of those that are slow, each as a whole. What workers set aside counts
-no longer.
+room that no one else can take. Each tenant may hold at most ALPHA times of what is *free*: one that
+takes all it can leaves a third, two leave a fifth, and there is always something left for the next,
+with nothing reserved while none asks. The same rule bounds the jobs of endpoints that have hardly
+answered yet and of those that are slow, each as a whole. What workers set aside counts no longer.
 
 A tenant with little to do and little under way goes by EXPRESS. Those jobs are so few in all that
 each worker has a slot for every one of them (see slots.py). A tenant with more to do goes by BULK,
 where it may have to wait behind others; while those hang, it goes by EXPRESS too. A tenant that is
 alone goes by BULK.
 
-While much hangs, nobody can tell which tenant will hang next: each gets one place of EXPRESS at a
-time until it has shown that it answers, and those that have requests which last leave the most of
-it to the others.
+While much hangs, any tenant may hang next: each gets one place of EXPRESS at a time until it has
+shown that it answers, and those that have requests which last leave the most of it to the others.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from surehook.pipeline.slots import express_slots, unproven_slots
 ALPHA = 2
 # Endpoints that may hang get at most one part in so many of a batch's places.
 PART = 4
-# With fewer places than this the rule above would give nobody any.
+# With fewer places than this the rule above would give no tenant any.
 LEAST = 4
 # Requests that have been under way for long have left their lanes: EXPRESS, BULK and UNPROVEN.
 LASTING_EXPRESS = len(Lane)
@@ -78,7 +76,7 @@ class Limits:
 class OpenJobs:
     """How many jobs are open, by tenant and lane: counted now and then, reckoned on between.
 
-    Other orchestrators create and end jobs too, so that it may be off until the next count.
+    Other orchestrators create and end jobs too: it may be off until the next count.
     """
 
     def __init__(self) -> None:
@@ -169,7 +167,7 @@ class _Planning:
             kinds[self._lane(item)].append(item)
         order = list(kinds)
         if self._room < PART * len(kinds):
-            random.shuffle(order)  # with hardly any room whoever is first gets it
+            random.shuffle(order)  # with hardly any room the first one gets it
         for lane in order:
             if kinds[lane] and self._room > 0:
                 self._share_out(lane, kinds[lane])
@@ -279,7 +277,7 @@ def allowance(held: int, free: int, alpha: int = ALPHA) -> int:
 
 
 def split(room: int, demand: dict[K, int]) -> dict[K, int]:
-    """Max-min fair: nobody gets more than it asks for, what it leaves is shared by the others.
+    """Max-min fair: none gets more than it asks for, what it leaves is shared by the others.
 
     With fewer places than askers, the first askers get one each: callers shuffle them.
     """

@@ -2,7 +2,7 @@
 
 A worker has `concurrency` slots, of which it keeps an eighth for endpoints that have hardly
 answered yet, and half as many again for EXPRESS jobs; the orchestrator never creates more of
-either. So whatever hangs, there is a slot for whoever has little under way, and for whoever is new.
+either. So whatever hangs, there is a slot for a tenant with little at work and for a new endpoint.
 
 A request that has lasted for SLOW_SECONDS costs little more than its socket: it leaves its slot to
 others, up to half of `slow` such requests (and as many of EXPRESS jobs); those beyond that keep
@@ -75,7 +75,7 @@ class Slots:
 
     def _lasts(self, lane: int, count: int) -> None:
         if lane >= Lane.SLOW:
-            return  # they have slots of their own
+            return  # they have their own slots
         self._under_way[lane] -= count
         if lane == Lane.EXPRESS:
             self._lasting_express += count

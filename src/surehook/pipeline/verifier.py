@@ -1,4 +1,4 @@
-"""Verifier: proves that an endpoint belongs to whoever holds its subscription's secret.
+"""Verifier: proves that an endpoint belongs to the holder of its subscription's secret.
 
 Role    subscription_verifier
 Reads   subscriptions, subscription_secrets, subscription_verifications

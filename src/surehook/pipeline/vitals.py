@@ -199,6 +199,6 @@ class _Question(Generic[Answer]):
 
 
 def _heard(asked: asyncio.Future[Any]) -> None:
-    """Whoever still waits has the error; nobody else needs it."""
+    """A request that still waits has the error; it is of no use to others."""
     if not asked.cancelled():
         asked.exception()
