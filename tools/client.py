@@ -214,13 +214,12 @@ def _result_field(name: str, kind: Any, *, first: bool, always: bool) -> str:
 def _docstring(text: str, indent: int) -> str:
     """One line if it fits, else several; paragraphs stay apart."""
     first, *others = (" ".join(part.split()) for part in text.rstrip(".").split("\n\n"))
-    parts = [f'"""{first}', *others]
-    end = '."""' if not others else "."
-    parts[-1] += end
-    wide = [textwrap.fill(part, WIDTH - indent) for part in parts]
     if others:
-        wide[-1] += '\n"""'
-    return textwrap.indent("\n\n".join(wide), " " * indent) + "\n"
+        parts = [textwrap.fill(part, WIDTH - indent) for part in (f'"""{first}', *others)]
+        whole = "\n\n".join(parts) + '.\n"""'
+    else:
+        whole = textwrap.fill(f'"""{first}."""', WIDTH - indent)
+    return textwrap.indent(whole, " " * indent) + "\n"
 
 
 # ── Results ───────────────────────────────────────────────────────────────────────────────────
@@ -354,37 +353,42 @@ def _query(route: Route) -> tuple[str, str]:
 
 def _method(group: str, name: str, route: Route, result: str) -> str:
     one = f"{group.removesuffix('ies')}y" if group.endswith("ies") else group.removesuffix("s")
-    by_hand = f"{name}_{one}" if f"{name}_{one}" in _by_hand() else ""
     required, optional = _body(route)
-    arguments = [f'"{route.method}"', "path", result, *(["fields"] if route.body else [])]
-    again = "True" if _repeatable(route) else "False"
-    if "dry_run" in _hints(route.body or Struct):
-        again = "dry_run is True"
     if route.idempotent:
         optional.append("idempotency_key: str | None = None")
-        arguments.append("headers=calls.idempotent(idempotency_key)")
     if route.conditional:
         optional.append("if_version: int | None = None")
-        arguments.append("headers=calls.if_match(if_version)")
-        # If the first try was done after all, its own change would make the second one stale.
-        again = "if_version is None"
-    if again != "True":
-        arguments.append(f"repeatable={again}")
-    made = f"call({', '.join(arguments)})"
     parameters = ["self", *([f"{one}_id: int"] if route.has_id else []), *required]
     parameters += ["*", *optional] if optional else []
     lines = [f"    async def {name}({', '.join(parameters)}) -> {result}:\n"]
-    if by_hand:
-        lines.append(_docstring(_by_hand()[by_hand], 8))
-        made = f"calls.{by_hand}(fields, idempotency_key)"
-    else:
-        lines.append(_docstring(route.summary + (IF_VERSION if route.conditional else ""), 8))
-        path = f'f"{route.path.replace("{id}", f"{{int({one}_id)}}")}"'
-        lines.append(f"        path = {path if route.has_id else path[1:]}\n")
+    by_hand = _by_hand().get(f"{name}_{one}")
+    lines.append(_docstring(by_hand or route.summary + IF_VERSION * route.conditional, 8))
     if route.body is not None:
         lines.append(f"        fields = {_dictionary(_hints(route.body))}\n")
+    if by_hand:
+        made = f"calls.{name}_{one}(fields, idempotency_key)"
+    else:
+        path = route.path.replace("{id}", f"{{int({one}_id)}}")
+        lines.append(f'        path = {"f" * route.has_id}"{path}"\n')
+        made = f"call({', '.join(_arguments(route, result))})"
     lines.append(f"        return await self._client._run({made})\n\n")
     return "".join(lines)
+
+
+def _arguments(route: Route, result: str) -> Iterator[str]:
+    """Of `call`."""
+    yield from (f'"{route.method}"', "path", result)
+    if route.body is not None:
+        yield "fields"
+    if route.idempotent:
+        yield "headers=calls.idempotent(idempotency_key)"
+    if route.conditional:
+        # If the first try was done after all, its own change would make the second one stale.
+        yield "headers=calls.if_match(if_version), repeatable=if_version is None"
+    elif route.body is not None and "dry_run" in route.body.__struct_fields__:
+        yield "repeatable=dry_run is True"
+    elif not _repeatable(route):
+        yield "repeatable=False"
 
 
 def _by_hand() -> dict[str, str]:

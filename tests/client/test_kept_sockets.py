@@ -72,7 +72,7 @@ def serving(first: int) -> Iterator[Server]:
 @pytest.mark.parametrize("seen", [False, True], ids=["in the socket", "in the loop"])
 @pytest.mark.parametrize("first", [202, 503])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-async def test_an_answer_that_nobody_asked_for_is_not_the_next_call_s(
+async def test_an_unrequested_answer_is_not_taken_for_the_next_one(
     kind: Any, first: int, seen: bool
 ) -> None:
     with serving(first) as server:

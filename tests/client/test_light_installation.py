@@ -1,4 +1,4 @@
-"""`pip install surehook` without extras: a wheel of this tree in a virtual environment of its own.
+"""`pip install surehook` without extras: a wheel of this tree in its own virtual environment.
 
 The environment holds the wheel, what the wheel requires (copied from here: no network is needed),
 and what a test adds as the application's own: a database driver, pytest, click.
@@ -121,7 +121,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Enviro
     return Environment(tmp_path_factory.mktemp("light") / "venv", wheel)
 
 
-async def test_client_outbox_receive_and_testing_work_without_the_server_s_packages(
+async def test_client_outbox_receive_and_testing_work_without_the_packages_of_the_server(
     environment: Environment, configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     environment.add("psycopg", "psycopg-binary")

@@ -1,4 +1,4 @@
-"""Numbers that nobody means: nan and inf never leave the client, nor make it wait for ever."""
+"""Numbers that are mistakes: nan and inf never leave the client, nor make it wait forever."""
 
 from __future__ import annotations
 

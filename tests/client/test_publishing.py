@@ -187,7 +187,7 @@ async def test_the_timeout_covers_the_whole_answer(
         await connect(timeout=0.3, retry=ONCE)("publish", "a", 1)
 
 
-async def test_nobody_there_is_said_after_all_tries(connect: Any) -> None:
+async def test_a_refused_connection_is_reported_after_all_tries(connect: Any) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
@@ -226,7 +226,7 @@ async def test_a_kept_connection_that_was_closed_is_not_used_again(
     for number in range(5):
         await client("publish", "a", number)
         api.close_connections()
-        await asyncio.sleep(0.05)  # the news must travel; there is nobody to ask for it
+        await asyncio.sleep(0.05)  # the news must travel; nothing reports its arrival
     assert len(api.events) == api.connections == 5
 
 

@@ -31,7 +31,7 @@ STORED = {
 
 
 @pytest.mark.parametrize(("key", "known"), [(None, True), ("mine", False)])
-def test_a_repeated_call_knows_its_secret_only_if_nobody_else_can_have_made_it(
+def test_a_repeated_call_knows_its_secret_only_if_no_other_call_can_have_made_it(
     key: str | None, known: bool
 ) -> None:
     fields = {"event_type": "order.paid", "callback_url": "https://receiver.example/"}

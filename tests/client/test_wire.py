@@ -1,4 +1,4 @@
-"""What the client makes of answers that are none."""
+"""What the client makes of answers that are not valid HTTP, or nested too deep."""
 
 from __future__ import annotations
 

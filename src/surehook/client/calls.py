@@ -48,7 +48,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """Of a publish: what makes it safe to repeat."""
 
     def result(self, answer: Answer, request_id: str) -> T:
-        """The result, or the error that the answer stands for."""
+        """The result, or the error that the answer means."""
         if not 200 <= answer.status <= 299:
             raise refusal(answer, request_id)
         try:
@@ -199,7 +199,7 @@ def create_subscription(
 
 
 def check_timeout(seconds: float) -> None:
-    """inf is for ever; with nan no end would be reached either, which nobody means."""
+    """inf means no limit; nan would mean the same, which is certainly a mistake."""
     if isnan(seconds):
         raise ValueError("timeout must be a number of seconds")
 

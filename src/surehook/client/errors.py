@@ -8,7 +8,7 @@
         ├── NotAuthenticated    401   no key, or one that is unknown or revoked
         ├── NotPermitted        403   the key lacks the scope
         ├── NotFound            404   not there, or not this key's tenant's
-        ├── Conflict            409   the key stands for something else, or the state forbids it
+        ├── Conflict            409   the key belongs to something else, or the state forbids it
         ├── Stale               412   changed since the version that the change was made from
         ├── RateLimited         429   … and still so after the last try
         └── ServiceUnavailable  5xx   … and still so after the last try
@@ -82,7 +82,7 @@ class Refused(ClientError):
 
 
 class InvalidRequest(Refused):
-    """The request is wrong; repeating it is in vain."""
+    """The request is wrong; repeating it cannot help."""
 
     exit_code = 2
 
@@ -100,7 +100,7 @@ class NotFound(Refused):
 
 
 class Conflict(Refused):
-    """The key stands for something else already, or the present state forbids it."""
+    """The key belongs to something else already, or the present state forbids it."""
 
 
 class Stale(Refused):

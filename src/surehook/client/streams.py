@@ -67,7 +67,7 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """What arrives is parsed at once: nothing is kept that nobody asked for."""
+    """What arrives is parsed at once; data outside of an exchange ends the connection."""
 
     _transport: asyncio.Transport
     _parser: Parser

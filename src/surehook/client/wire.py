@@ -29,7 +29,7 @@ class NotConnected(Broken):
 
 
 class Distrusted(NotConnected):
-    """The server's certificate is not to be trusted: trying again is in vain."""
+    """The server's certificate is not to be trusted: trying again cannot help."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -99,8 +99,8 @@ class Answer(msgspec.Struct, frozen=True):
     keep_alive: bool
 
     def retry_after(self) -> float | None:
-        """Retry-After in seconds from now; None if there is none, or no sense in it. A date is
-        measured by the clock of whoever sent it: that of this machine may be wrong."""
+        """Retry-After in seconds from now; None if it is absent or makes no sense. A date is
+        compared with the sender's own Date: the clock of this machine may be wrong."""
         value = self.headers.get("retry-after", "").strip()
         if value.isascii() and value.isdigit():
             return float(value[:300])  # more digits than a float has room for are as good as none
@@ -142,7 +142,7 @@ class Parser:
         except httptools.HttpParserError as error:
             raise Broken(f"the answer is not HTTP: {error}") from None
         except httptools.HttpParserUpgrade:
-            raise Broken("the answer changes to a protocol that nobody asked for") from None
+            raise Broken("the answer changes to a protocol that was not asked for") from None
         if self._in_head and self._fed > HEAD_BYTES_MAX:
             raise Broken("the answer's head has no end")
         if len(self._body) > BODY_BYTES_MAX:

@@ -150,7 +150,6 @@ class Subscriptions(Namespace):
         `if_version`: the `version` that the change is made from. If it has been changed since,
         nothing changes and Stale is raised.
         """
-        path = f"/v1/subscriptions/{int(subscription_id)}"
         fields = {
             "event_type": event_type,
             "callback_url": callback_url,
@@ -163,6 +162,7 @@ class Subscriptions(Namespace):
             "rate_limit_per_second": rate_limit_per_second,
             "custom_headers": custom_headers,
         }
+        path = f"/v1/subscriptions/{int(subscription_id)}"
         return self._client._run(
             call(
                 "PATCH",
@@ -182,8 +182,8 @@ class Subscriptions(Namespace):
         secret: str | UnsetType | None = UNSET,
     ) -> RotatedSecret:
         """Make a new secret; the old one signs as well until the overlap ends."""
-        path = f"/v1/subscriptions/{int(subscription_id)}/rotate-secret"
         fields = {"overlap_seconds": overlap_seconds, "secret": secret}
+        path = f"/v1/subscriptions/{int(subscription_id)}/rotate-secret"
         return self._client._run(call("POST", path, RotatedSecret, fields, repeatable=False))
 
     def page(
@@ -317,7 +317,6 @@ class DeadLetters(Namespace):
         dry_run: bool | UnsetType = UNSET,
     ) -> RequeuedMany:
         """Deliver many dead letters anew, oldest first: by filter, or all."""
-        path = "/v1/dead-letters/requeue"
         fields = {
             "tenant": tenant,
             "subscription_id": subscription_id,
@@ -329,6 +328,7 @@ class DeadLetters(Namespace):
             "limit": limit,
             "dry_run": dry_run,
         }
+        path = "/v1/dead-letters/requeue"
         return self._client._run(
             call("POST", path, RequeuedMany, fields, repeatable=dry_run is True)
         )
@@ -393,8 +393,8 @@ class Keys(Namespace):
         self, name: str, scopes: Sequence[str], *, tenant: str | UnsetType | None = UNSET
     ) -> Key:
         """Create a key; it is shown this once."""
-        path = "/v1/keys"
         fields = {"name": name, "scopes": scopes, "tenant": tenant}
+        path = "/v1/keys"
         return self._client._run(call("POST", path, Key, fields, repeatable=False))
 
     def revoke(self, key_id: int) -> Key:
