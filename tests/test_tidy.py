@@ -164,7 +164,7 @@ def test_no_component_imports_another() -> None:
 ENGINES = [path.parent.name for path in (PACKAGE / "store").glob("*/database.py")]
 
 
-def test_a_component_s_store_knows_no_other_component_s() -> None:
+def test_the_store_of_a_login_knows_no_other_store() -> None:
     components = {path.stem for path in (PACKAGE / "store" / "postgres").glob("*.sql")}
     assert components and "postgres" in ENGINES
     homes = ["surehook.store", *(f"surehook.store.{engine}" for engine in ENGINES)]
@@ -192,7 +192,7 @@ def test_every_store_is_implemented_on_every_engine() -> None:
     assert found
 
 
-def test_only_an_engine_s_own_files_know_it() -> None:
+def test_only_the_files_of_an_engine_know_it() -> None:
     """Above the store nobody imports an engine; the embedded server and benchmarks are of one."""
     folders = {f"surehook.store.{engine}" for engine in ENGINES}
     for path in SOURCES:
@@ -245,7 +245,7 @@ def test_a_contract_promises_no_more_than_its_role_may(name: str) -> None:
 
 
 @every_component
-def test_a_contract_names_the_component_s_role(component: str) -> None:
+def test_a_contract_names_the_role_of_its_component(component: str) -> None:
     assert clause(contracts()[component], "Role") == BY_LOGIN[component].name
 
 
@@ -317,7 +317,7 @@ def asks_the_time(path: Path) -> bool:
     return False
 
 
-def test_nothing_goes_by_this_machine_s_clock_but_what_must() -> None:
+def test_only_listed_files_look_at_the_clock_of_this_machine() -> None:
     asking = {str(path.relative_to(PACKAGE)) for path in SOURCES if asks_the_time(path)}
     assert asking == set(MAY_ASK_THE_TIME)
 
@@ -334,6 +334,18 @@ def test_a_source_file_opens_with_a_docstring_and_stays_readable(path: Path) -> 
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+
+
+NAMED = [*SOURCES, *TESTS]
+
+
+@pytest.mark.parametrize("path", NAMED, ids=ids(NAMED))
+def test_no_name_has_a_genitive(path: Path) -> None:
+    """the_key_of_the_api, not the_api_s_key: a lone letter makes a reader stumble."""
+    defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    names = [node.name for node in tree if isinstance(node, defined)]
+    assert not [name for name in names if re.search(r"[a-z]_s(_|$)", name)]
 
 
 def test_hand_written_sql_fits_the_line() -> None:

@@ -190,7 +190,7 @@ $$;
 {_payload_guard(_POSTGRES_PAYLOADS)}"""
 
 
-# A payload is JSON by its type; here it is held to what every border refuses, whoever inserts it.
+# A payload is JSON by its type; here it must pass what every border checks, however it is inserted.
 # What comes through the API has been looked at. Nearly every payload is done with by counting.
 _POSTGRES_PAYLOADS = r"""
 CREATE OR REPLACE FUNCTION surehook_refuse_payload() RETURNS trigger LANGUAGE plpgsql
@@ -325,7 +325,7 @@ def _move_bits(statuses: type[StrEnum], moves: Iterable[states.Move[states.S]]) 
 
 
 def _mysql_known_writers(table: str, identity: Iterable[str]) -> str:
-    """A condition that tells logins which cannot change an identity: the grants forbid it."""
+    """A condition for logins that cannot change an identity: the grants forbid it."""
     writers = []
     for role in roles.ROLES_ON["mysql"]:
         columns = role.columns(roles.Verb.UPDATE, table)
@@ -362,7 +362,7 @@ def _mysql_guard(
 
 
 def _mysql_moves(statuses: type[StrEnum], moves: Iterable[states.Move[states.S]]) -> str:
-    """A condition that holds for every pair of statuses that is no permitted move."""
+    """A condition that holds for every pair of statuses that is not a permitted move."""
     width = len(statuses) + 1
     number = f"OLD.status * {width} + NEW.status - {width}"
     return f"(({_move_bits(statuses, moves)} >> ({number})) & 1) IS NOT TRUE"
@@ -585,12 +585,12 @@ def roles_page() -> str:
         f"{rows}\n\n"
         "## On MySQL and MariaDB\n\n"
         "The same, by column too, but for what only one engine has. The router's cursor is made "
-        "of other columns there, and it keeps notes on ids that nobody has committed yet. The "
-        "columns `waiting`, `died_at` and `open_for` stand in for partial indexes. "
+        "of other columns there, and it keeps notes on ids that no transaction has committed yet. "
+        "The columns `waiting`, `died_at` and `open_for` stand in for partial indexes. "
         "`outbox_writer` may also call `surehook_bucket`, which on PostgreSQL everybody may.\n\n"
         + "\n".join(_roles_elsewhere())
         + "\n\n"
-        "What these servers do not check by themselves:\n\n"
+        "What these servers do not check:\n\n"
         "- MariaDB asks for no right on the columns that `ON DUPLICATE KEY UPDATE` writes. Guard "
         "triggers refuse it to a role, and an upsert by a forced id (`SET insert_id`) to every "
         "login; no role may both insert and update a column of a unique key.\n"

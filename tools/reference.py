@@ -52,7 +52,7 @@ def cli_page() -> str:
 
 
 def _sections(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
-    """A command and, for a group, each of its own."""
+    """A command and, for a group, each of its commands."""
     context = click.Context(command, info_name=name, parent=parent)
     level = "##" if parent.parent is None else "###"
     yield f"{level} {context.command_path}\n\n{_help(command)}\n"

@@ -9,7 +9,7 @@ Reads   what is sent to it        Writes  a certificate in a temporary directory
             [delivery] = receiver.wait_for(1)
             assert delivery.json() == {"order": 17}
 
-It answers verification challenges by itself. docs/testing.md shows more.
+It also answers verification challenges. docs/testing.md shows more.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ async def test_in_a_batch_a_held_key_fails_its_own_event_only(
 
 
 @pytest.mark.parametrize("count", [10, 500])
-async def test_an_open_transaction_with_other_events_stands_in_no_key_s_way(
+async def test_an_open_transaction_with_other_events_holds_up_no_key(
     database_url: str, store: Any, ingest: Ingest, count: int
 ) -> None:
     """Also while the table is so small that reading all of it would be cheap."""

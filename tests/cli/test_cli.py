@@ -87,7 +87,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
     assert "Did you mean" not in surehook("xyzzy", env=environment()).stderr
 
 
-def test_the_version_is_the_package_s() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     done = surehook("--version", env=environment())
     assert (done.returncode, done.stdout) == (0, f"surehook {__version__}\n")
 

@@ -29,7 +29,7 @@ async def test_options_win_over_variables(command: Command) -> None:
     assert (await command("event", "list", *options, env=wrong)).code == 0
 
 
-async def test_the_configuration_s_address_and_key_serve_where_nothing_else_is_said(
+async def test_the_address_and_key_of_the_configuration_are_used_where_nothing_else_is_given(
     command: Command, tmp_path: Path
 ) -> None:
     nothing = {"SUREHOOK_URL": "", "SUREHOOK_API_KEY": ""}
@@ -87,7 +87,7 @@ async def found_unless_an_address_is_configured(command: Command) -> None:
     assert elsewhere.code == 3 and f"{NOBODY} (api.listen in SUREHOOK_LISTEN)" in elsewhere.err
 
 
-def test_the_configuration_s_key_is_not_sent_to_somebody_else_s_api(tmp_path: Path) -> None:
+def test_the_key_of_the_configuration_is_not_sent_to_another_api(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path), "SUREHOOK_ADMIN_KEY": ADMIN_KEY}
     done = run_command(("event", "list", "--url", "https://surehook.example"), env)
     assert done.code == 2 and "--api-key" in done.err and ADMIN_KEY not in done.err
@@ -121,7 +121,7 @@ def test_nobody_there_is_exit_3_with_the_address_and_where_it_came_from() -> Non
     assert lost.code == 3 and "--external-id x1" in lost.err
 
 
-def test_the_client_s_variables_do_not_disturb_other_commands() -> None:
+def test_the_variables_of_the_client_do_not_disturb_other_commands() -> None:
     names = ("SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
     done = run_command(("config",), dict.fromkeys(names, "sesame"))
     assert done.code == 0 and "sesame" not in done.out + done.err

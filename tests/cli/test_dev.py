@@ -154,7 +154,7 @@ def assert_ends_cleanly(process: subprocess.Popen[str], home: Path) -> None:
 # ── Endpoints of the user's own ───────────────────────────────────────────────────────────────
 
 
-def test_an_authority_of_the_user_s_is_trusted_beside_its_own(home: Path) -> None:
+def test_the_authority_of_the_user_is_trusted_too(home: Path) -> None:
     own = certificates.kept(home / "own")
     arrived: list[Arrival] = []
     settings = {"SUREHOOK_CA_FILE": str(own.ca_file)}
@@ -239,7 +239,7 @@ def until_listening(port: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError("it has ended")
 
 
-def test_the_readme_s_own_endpoint_works_as_it_is_written(home: Path) -> None:
+def test_the_endpoint_in_the_readme_works_as_it_is_written(home: Path) -> None:
     reader, port = Reader(home), free_port()
     blocks = [block.replace("9443", str(port)) for block in section("Your own endpoint")]
     (home / "endpoint.py").write_text(blocks[0])
@@ -259,7 +259,7 @@ def test_the_readme_s_own_endpoint_works_as_it_is_written(home: Path) -> None:
 # ── Its data ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_by_default_its_data_lies_apart_from_a_production_s(
+def test_by_default_its_data_is_apart_from_that_of_production(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SUREHOOK_DATA_DIR", raising=False)

@@ -40,7 +40,9 @@ async def test_a_payload_is_kept_byte_for_byte_however_it_is_given(
     assert done.out == f"event {row['id']} published\n"
 
 
-async def test_json_has_the_api_s_words_and_a_repetition_is_a_duplicate(command: Command) -> None:
+async def test_json_has_the_words_of_the_api_and_a_repetition_is_a_duplicate(
+    command: Command,
+) -> None:
     arguments = ("publish", "order.paid", "{}", "--tenant", "acme", "--external-id", "x1")
     first = (await command(*arguments, "--json")).json()
     assert set(first) == {"id", "created_at", "duplicate", "external_id"}

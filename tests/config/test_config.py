@@ -399,7 +399,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
 # ── The default file ──────────────────────────────────────────────────────────────────────────
 
 
-def test_the_default_file_is_the_code_s_defaults(tmp_path: Path) -> None:
+def test_the_default_file_has_the_defaults_of_the_code(tmp_path: Path) -> None:
     file = REPOSITORY / "config.default.toml"
     assert file.read_text(encoding="utf-8") == config.default_file()
     loaded = load(file, {})

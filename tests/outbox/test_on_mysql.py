@@ -163,7 +163,9 @@ def test_a_repetition_is_known_by_its_number_and_its_key(error: Exception, forgi
     assert is_repetition(error) is bool(forgiven)
 
 
-async def test_a_repetition_is_known_in_the_server_s_own_language(login: Login, owner: Any) -> None:
+async def test_a_repetition_is_recognised_in_the_language_of_the_server(
+    login: Login, owner: Any
+) -> None:
     for language in ("de_DE", "fr_FR", "ja_JP", "uk_UA"):
         async with usual(login) as transaction:
             await transaction.execute(f"SET lc_messages = '{language}'")
@@ -261,7 +263,7 @@ async def test_a_pool_is_refused(login: Login) -> None:
     pool._remove_connections()
 
 
-def test_another_database_s_dialect_is_refused_by_name() -> None:
+def test_the_dialect_of_another_database_is_refused_by_name() -> None:
     with (
         sa.create_engine("sqlite://").connect() as connection,
         pytest.raises(TypeError, match="not for sqlite"),

@@ -152,7 +152,7 @@ async def test_an_event_routed_before_the_change_that_wants_it_was_committed_is_
     assert await broken_invariants(open_store) == {}
 
 
-async def test_an_event_routed_before_its_subscription_s_end_was_committed_is_no_finding(
+async def test_an_event_routed_before_the_end_of_its_subscription_was_committed_is_not_a_finding(
     owner: Any, router: Router, open_store: OpenStore, database_url: str
 ) -> None:
     subscription = await a_subscription(owner)

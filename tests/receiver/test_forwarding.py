@@ -129,7 +129,7 @@ def test_the_application_gets_the_same_bytes_and_its_answer_is_passed_on(tmp_pat
 
 
 @pytest.mark.parametrize("status", [204, 302, 404, 429, 500, 599])
-def test_whatever_status_the_application_answers_is_the_delivery_s(
+def test_whatever_status_the_application_answers_is_that_of_the_delivery(
     tmp_path: Path, status: int
 ) -> None:
     with application() as app, forwarding(tmp_path, Forward(app.url), SECRET) as here:
@@ -138,7 +138,7 @@ def test_whatever_status_the_application_answers_is_the_delivery_s(
         assert here.arrivals[0].status == status
 
 
-def test_a_path_of_its_own_takes_the_place_of_the_delivery_s(tmp_path: Path) -> None:
+def test_its_own_path_replaces_that_of_the_delivery(tmp_path: Path) -> None:
     with application() as app, forwarding(tmp_path, Forward(f"{app.url}/my/hooks?a=b")) as here:
         assert here.deliver().status == 200
         assert app.seen[0][0] == "/my/hooks?a=b"

@@ -55,7 +55,7 @@ async def eventually_answers(database: Database) -> None:
 
 @postgres_only
 @pytest.mark.parametrize("login_name", LOGINS)
-async def test_every_session_has_its_component_s_user_and_settings(
+async def test_every_session_has_the_user_and_settings_of_its_component(
     login_name: str, configure: Configure, access: DatabaseAccess
 ) -> None:
     config = configure()
@@ -86,7 +86,7 @@ async def test_every_session_has_its_component_s_user_and_settings(
 
 @pytest.mark.only_on("mysql", reason="its settings have other names")
 @pytest.mark.parametrize("login_name", LOGINS)
-async def test_every_session_on_mysql_has_its_component_s_user_and_settings(
+async def test_every_session_on_mysql_has_the_user_and_settings_of_its_component(
     login_name: str, configure: Configure, access: DatabaseAccess
 ) -> None:
     """The test server's own are another time zone, another isolation, a collation that pads."""

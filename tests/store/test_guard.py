@@ -271,7 +271,7 @@ async def test_a_job_is_refused_to_a_finished_saga(
         assert await refusal(orchestrator, new_job(), saga_id, bucket) is None
 
 
-async def test_a_job_is_for_its_saga_s_own_attempt_event_and_subscription(owner: Any) -> None:
+async def test_a_job_has_the_attempt_event_and_subscription_of_its_saga(owner: Any) -> None:
     saga_id = await a_saga(owner, status=SagaStatus.PENDING_RETRY)
     for wrong in (
         new_job(attempt_at="next_attempt_at + interval '1 second'"),

@@ -96,7 +96,7 @@ async def test_an_installation_in_a_schema_of_its_own_is_found_without_naming_it
     assert await wrong(configure, access) == []
 
 
-async def test_a_role_s_own_search_path_leads_no_component_astray(
+async def test_the_search_path_of_a_role_misleads_no_component(
     misled: str, access: DatabaseAccess, owner: Any, configure: Configure
 ) -> None:
     name = await owner.fetchval("SELECT current_database()")

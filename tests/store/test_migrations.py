@@ -130,7 +130,7 @@ async def test_grants_for_logins_that_an_administrator_made_need_no_secret(
 # ── Repeated, at once, interrupted ────────────────────────────────────────────────────────────
 
 
-async def test_a_second_run_changes_nothing_and_takes_no_lock_but_a_reader_s_on_a_hot_table(
+async def test_a_second_run_changes_nothing_and_takes_only_the_lock_of_a_reader_on_a_hot_table(
     postgres: Server, database_url: str, owner: Any
 ) -> None:
     """EXCLUSIVE lets plain SELECTs through and nothing else."""

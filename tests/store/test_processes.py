@@ -41,7 +41,7 @@ async def test_what_a_component_does_and_what_troubles_it_is_kept(
     assert [one.trouble for one in await observer.processes()] == [None, None]
 
 
-async def test_the_killed_fall_silent_and_are_forgotten_by_the_database_s_clock(
+async def test_killed_processes_fall_silent_and_are_removed_by_the_clock_of_the_database(
     store: RegistryStore, observer: ObserverStore, clock: Clock
 ) -> None:
     await store.enter(ME, 0.0, BEATS)

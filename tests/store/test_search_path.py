@@ -84,7 +84,7 @@ async def test_a_subscription_is_switched_changed_and_deleted(forged: Any, path:
 
 
 @every_path
-async def test_an_event_of_an_outbox_is_looked_at_and_gets_the_database_s_time(
+async def test_an_event_of_an_outbox_is_checked_and_gets_the_time_of_the_database(
     forged: Any, server: Server, database_url: str, path: str
 ) -> None:
     insert = "INSERT INTO public.events (event_type, payload) VALUES ('a.b', '{}')"

@@ -127,7 +127,7 @@ async def test_the_same_url_again_clears_nothing(owner: Any) -> None:
     assert (await row(owner))["verified"] is True
 
 
-async def test_the_api_cannot_imitate_the_verifier_s_swap(
+async def test_the_api_cannot_imitate_the_swap_of_the_verifier(
     owner: Any, server: Server, database_url: str
 ) -> None:
     await a_subscription(owner, pending_callback_url="https://next.example/")
@@ -139,7 +139,7 @@ async def test_the_api_cannot_imitate_the_verifier_s_swap(
     assert (await row(owner))["verified"] is False
 
 
-async def test_the_verifier_s_swap_keeps_verified_and_eligibility(
+async def test_the_swap_of_the_verifier_keeps_verified_and_eligibility(
     owner: Any, server: Server, database_url: str, clock: Clock
 ) -> None:
     await a_subscription(owner, pending_callback_url="https://next.example/")

@@ -1,4 +1,4 @@
-"""The PostgreSQL that surehook runs by itself, so that a user needs none.
+"""The PostgreSQL that surehook runs itself, for users who have none.
 
     account     as whom it runs; never as root
     binaries    which PostgreSQL programs
@@ -40,6 +40,6 @@ def default_data_dir() -> Path:
 
 
 def development_data_dir() -> Path:
-    """Where `surehook dev` keeps its data unless told otherwise: never among a production's."""
+    """Where `surehook dev` keeps its data by default: never among that of production."""
     usual = default_data_dir()
     return usual.with_name(f"{usual.name}-dev")

@@ -231,7 +231,7 @@ def _wheel_directories() -> Iterator[Path]:
 
 @cache
 def _public_copy(home: Path, tree: str) -> Path:
-    # The wheel's version is part of the name, so that a newer wheel gets a copy of its own.
+    # The wheel's version is part of the name, so a newer wheel gets its own copy.
     info = next(home.parent.glob(f"{WHEEL}-*.dist-info"), None)
     version = info.name.removeprefix(f"{WHEEL}-").removesuffix(".dist-info") if info else "unknown"
     return PUBLIC_COPIES / f"{tree}-{version}"

@@ -219,7 +219,7 @@ class DataDirectory:
 
 
 def in_use(path: Path, holder: Holder | None) -> EmbeddedServerError:
-    """What whoever comes second is told."""
+    """What a second program reports."""
     return EmbeddedServerError(
         f"The data directory {path} is in use by {holder or 'somebody'}.",
         "Stop that one first, or name another directory with --data-dir.",

@@ -163,7 +163,7 @@ def is_postmaster_of(pid: int, directory: Path) -> bool:
 
 
 def _deathsig_setter() -> Callable[[], None] | None:
-    """On Linux the kernel tells `postgres` to shut down cleanly if this process is killed."""
+    """On Linux the kernel signals `postgres` to shut down cleanly if this process is killed."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "prctl"):
         return None

@@ -1,4 +1,4 @@
-"""EmbeddedServer: the handle through which surehook has a PostgreSQL of its own.
+"""EmbeddedServer: the handle of the PostgreSQL that surehook runs itself.
 
     with EmbeddedServer(default_data_dir()) as server:
         connect(server.url)
@@ -8,7 +8,7 @@ The work is done by a supervisor process (supervisor.py); this is its remote con
 loop. A crashed `postgres` is started again by the supervisor. Should the supervisor itself be
 killed, `poll` starts a new one: call it every few seconds. Signals are the caller's: end the `with`
 block, or call `stop`, when SIGTERM or SIGINT comes. If that never happens, because the program was
-killed, the server stops cleanly by itself.
+killed, the server stops cleanly.
 
 Reads the data directory; writes nothing.
 """
@@ -39,7 +39,7 @@ RESPAWN_SECONDS = 1.0
 
 
 class EmbeddedServer:
-    """A PostgreSQL server of our own on one data directory."""
+    """Our own PostgreSQL server on one data directory."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class EmbeddedServer:
 
 
 def spawn(order: Order, *, silent: bool = False) -> subprocess.Popen[bytes]:
-    """Start the supervisor, in a session of its own: a terminal's Ctrl-C is not for it."""
+    """Start the supervisor, in its own session: a terminal's Ctrl-C does not reach it."""
     kept = {name: value for name, value in os.environ.items() if not _is_private(name)}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "surehook.embedded.supervisor", json.dumps(asdict(order))],

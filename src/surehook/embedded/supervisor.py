@@ -1,10 +1,10 @@
 """The process that owns an embedded server: lock, initdb, start, watch, restart, stop.
 
-It is a process of its own, not a thread or a task of the program that wants the database, so that
-  * `postgres` is told to stop cleanly even if that program is killed with SIGKILL,
+It is a separate process, not a thread or a task of the program that wants the database, so
+  * `postgres` stops cleanly even if that program is killed with SIGKILL,
   * a crashed `postgres` is started again even if that program's event loop is stuck,
   * it makes no difference which thread starts the server (PDEATHSIG follows the starting *thread*),
-  * Ctrl-C in a terminal reaches neither of the two (they are a session of their own),
+  * Ctrl-C in a terminal reaches neither of the two (they have their own session),
   * as root, nothing but creating the directory is done as root: the process then becomes the
     unprivileged account itself.
 
@@ -57,7 +57,7 @@ class Order:
 
     data_dir: str
     command: str
-    parent: int | None  # None: detached, nobody's death ends it
+    parent: int | None  # None: detached, it outlives every program
     binaries: str | None = None
     tcp_port: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
@@ -237,7 +237,7 @@ class Supervisor:
     # --- watch -------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Until told to stop: start a `postgres` that ended again, ever more slowly."""
+        """Until asked to stop: restart a `postgres` that ended, ever more slowly."""
         assert self._postmaster is not None
         failures = 0
         ready_at = time.monotonic()
@@ -247,7 +247,7 @@ class Supervisor:
                 continue
             if time.monotonic() - ready_at > STABLE_SECONDS:
                 failures = 0
-            self._say(f"PostgreSQL ended by itself ({_exit_text(code)}); starting it again")
+            self._say(f"PostgreSQL ended unexpectedly ({_exit_text(code)}); starting it again")
             self._wait_before_restart(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
             failures += 1
             with contextlib.suppress(EmbeddedServerError):  # said below; the next round tries again

@@ -189,7 +189,7 @@ def _kind_of(kind: type[Any]) -> Kind:
         is_async = _is_within(base.__module__, *_ASYNC) or name.startswith(("Async", "async_"))
         return Kind(family, is_async, _DIALECTS[family])
     raise TypeError(
-        f"{kind.__module__}.{kind.__qualname__} is no connection or session that the outbox "
+        f"{kind.__module__}.{kind.__qualname__} is not a connection or session that the outbox "
         f"knows: {', '.join(_DIALECTS)}"
     )
 

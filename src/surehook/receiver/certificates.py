@@ -4,8 +4,8 @@ Reads   a directory where they are kept, if one is given
 Writes  there: ca.pem (to be trusted) and server.pem (certificate and private key, mode 0600);
         trusted.pem, where somebody's own authorities are to be trusted beside it
 
-The authority's private key is never kept: whoever trusts ca.pem trusts this one certificate, and
-nobody can make another. For development and tests only.
+The authority's private key is never kept: to trust ca.pem is to trust this one certificate, and
+no other can be made. For development and tests only.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Forward:
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:
-    """The deadline: whoever waits for this connection stops waiting."""
+    """The deadline: a thread that waits for this connection stops waiting."""
     sock = connection.sock
     if sock is not None:
         with contextlib.suppress(OSError):

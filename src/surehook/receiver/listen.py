@@ -91,7 +91,7 @@ class Arrival:
 
 
 Arrived = Callable[[Arrival], None]
-Pairs = list[tuple[str, str]]  # as they came: a header that stands there twice is no good sign
+Pairs = list[tuple[str, str]]  # as they came: a repeated header is suspicious
 
 
 class Listener:
@@ -223,7 +223,7 @@ class _Server(ThreadingMixIn, TCPServer):
         super().__init__((host, port), _Handler)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The handshake belongs to the connection's own thread: a mute client stops nobody."""
+        """The handshake belongs to the connection's own thread: a silent client delays no other."""
         connection = request
         try:
             request.settimeout(HANDSHAKE_SECONDS)

@@ -49,7 +49,7 @@ async def ask(database: MysqlDatabase, text: str) -> Any:
 # ── Sessions ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_session_is_ours_whatever_the_server_s_defaults_are(
+async def test_a_session_has_our_settings_whatever_the_server_has_by_default(
     ingest: MysqlDatabase, owner: Any
 ) -> None:
     isolation = "tx_isolation" if owner.is_mariadb else "transaction_isolation"
@@ -258,7 +258,7 @@ async def test_a_deadlock_is_repeated_until_both_are_through(
     assert [row[0] for row in days] == [3, 3]
 
 
-async def test_ingest_waits_a_second_for_someone_s_open_key_and_no_longer(
+async def test_ingest_waits_a_second_for_a_key_that_is_held_and_no_longer(
     ingest: MysqlDatabase, database_url: str
 ) -> None:
     async with connected(database_url) as busy:

@@ -93,7 +93,7 @@ async def test_a_locked_row_of_someone_else_is_passed_by_under_column_grants(
         await one.native("ROLLBACK")
 
 
-async def test_the_api_cannot_write_what_the_verifier_s_swap_writes(
+async def test_the_api_cannot_write_what_the_swap_of_the_verifier_writes(
     owner: Any, server: Server, database_url: str
 ) -> None:
     """verified = 2 is how the trigger knows a login that may write the column."""

@@ -130,7 +130,7 @@ def test_the_enum_columns_have_the_order_that_the_guard_counts_on(
         ("webhook_delivery_jobs", list(states.JobStatus), states.JOB_MOVES),
     ],
 )
-def test_the_guard_s_number_has_a_bit_for_each_permitted_move_and_no_other(
+def test_the_number_of_the_guard_has_a_bit_for_each_permitted_move_and_no_other(
     table: str, statuses: list[str], moves: tuple[states.Move[states.SagaStatus], ...]
 ) -> None:
     trigger = generate.mysql_guard().partition(f"ON {table} FOR EACH ROW")[2].partition("//")[0]
@@ -171,7 +171,7 @@ def test_a_url_is_taken_apart_and_decoded() -> None:
     assert "p/a" not in repr(found)
 
 
-def test_a_component_s_own_login_goes_before_the_url_s() -> None:
+def test_the_login_of_a_component_goes_before_that_of_the_url() -> None:
     login = Login("router", "mariadb://root:secret@localhost/d", "router_worker", "other")
     found = target(login)
     assert (found.user, found.password, found.port) == ("router_worker", "other", 3306)
