@@ -15,6 +15,7 @@ from surehook.config import Config
 from surehook.errors import Bug
 from surehook.model import statements
 from surehook.store.logins import Login
+from surehook.store.migrations import State
 
 Row: TypeAlias = Sequence[Any]  # a driver's row, unpacked at once into a record
 Result = TypeVar("Result")
@@ -86,9 +87,16 @@ class Database(ABC):
     async def open(self) -> None:
         """Open the pool; DatabaseUnreachable if the database does not answer or refuses us."""
 
-    @abstractmethod
     async def check_schema(self) -> None:
         """Refuse a database that is too new or too old for this program."""
+        state = await self.run(self._read_state)
+        state.refuse_if_too_new()
+        state.refuse_if_too_old()
+        self.buckets = state.buckets or 1
+        self.installation = state.installation
+
+    @abstractmethod
+    async def _read_state(self, session: Any) -> State: ...
 
     @abstractmethod
     def connections(self) -> tuple[int, int]:

@@ -15,10 +15,13 @@ def expected(role: Role) -> set[Right]:
     return rights | {("DELETE", table, "*") for table in role.may_delete}
 
 
-def difference(role: Role, rights: set[Right]) -> str:
-    """In words: what is missing and what is too much; empty if it is exactly right."""
-    missing, extra = expected(role) - rights, rights - expected(role)
-    words = [f"lacks {_listed(missing)}"] if missing else []
+def difference(role: Role, rights: set[Right], beside: set[Right]) -> str:
+    """In words: what is missing and what is too much; empty if it is exactly right. `beside` is
+    what the engine needs for the role's tables to be used."""
+    lacks = [f"{verb} {what}" for verb, what, _ in sorted(beside - rights)]
+    missing, extra = expected(role) - rights, rights - expected(role) - beside
+    words = [f"lacks {', '.join(lacks)}"] if lacks else []
+    words += [f"lacks {_listed(missing)}"] if missing else []
     words += [f"may also {_listed(extra)}"] if extra else []
     return " and ".join(words)
 

@@ -17,6 +17,7 @@ from surehook.errors import Bug
 from surehook.model.statements import Statement
 from surehook.store.database import Database, LockHeld, Result, Row, Session, ValueRejected
 from surehook.store.logins import Login
+from surehook.store.migrations import State
 from surehook.store.mysql import failures
 from surehook.store.mysql.connection import Connection, Settings, Written, connect
 from surehook.store.mysql.pool import Pool
@@ -137,17 +138,10 @@ class MysqlDatabase(Database):
             name=f"surehook {self.login_name}",
         )
 
-    async def check_schema(self) -> None:
+    async def _read_state(self, session: MysqlSession) -> State:
         from surehook.store.mysql.migrate import read_state
 
-        async def work(session: MysqlSession) -> None:
-            state = await read_state(session.connection)
-            state.refuse_if_too_new()
-            state.refuse_if_too_old()
-            self.buckets = state.buckets or 1
-            self.installation = state.installation
-
-        await self.run(work)
+        return await read_state(session.connection)
 
     def connections(self) -> tuple[int, int]:
         return self._pool.sizes()

@@ -63,11 +63,7 @@ async def own(connection: Connection) -> set[Right]:
 
 def difference_of(role: Role, found: set[Right]) -> str:
     """In words; empty if it is exactly right."""
-    calls = _CALLS.get(role.login, set())
-    lacks = [f"{verb} {what}" for verb, what, _ in sorted(calls - found)]
-    words = [f"lacks {', '.join(lacks)}"] if lacks else []
-    words += [told] if (told := difference(role, found - calls)) else []
-    return " and ".join(words)
+    return difference(role, found, _CALLS.get(role.login, set()))
 
 
 async def sees_all(connection: Connection) -> bool:

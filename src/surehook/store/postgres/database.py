@@ -19,6 +19,7 @@ from surehook.model.roles import BY_LOGIN
 from surehook.model.statements import Statement
 from surehook.store.database import Database, Known, LockHeld, Result, Row, Session, ValueRejected
 from surehook.store.logins import Login
+from surehook.store.migrations import State
 from surehook.store.postgres import location
 
 Connection: TypeAlias = Any  # asyncpg ships no types
@@ -215,17 +216,10 @@ class PostgresDatabase(Database):
                 "Connect directly, or let the pooler pass start-up parameters.",
             )
 
-    async def check_schema(self) -> None:
+    async def _read_state(self, session: PostgresSession) -> State:
         from surehook.store.postgres.migrate import read_state
 
-        async def work(session: PostgresSession) -> None:
-            state = await read_state(session.connection)
-            state.refuse_if_too_new()
-            state.refuse_if_too_old()
-            self.buckets = state.buckets or 1
-            self.installation = state.installation
-
-        await self.run(work)
+        return await read_state(session.connection)
 
     def connections(self) -> tuple[int, int]:
         if self._pool is None:

@@ -60,10 +60,7 @@ async def actual(connection: Connection, users: list[str]) -> dict[str, set[Righ
 
 def difference_of(role: Role, found: set[Right]) -> str:
     """In words; empty if it is exactly right."""
-    lacks = [f"{verb} {what}" for verb, what, _ in sorted(_NEEDED - found)]
-    words = [f"lacks {', '.join(lacks)}"] if lacks else []
-    words += [told] if (told := difference(role, found - _NEEDED)) else []
-    return " and ".join(words)
+    return difference(role, found, _NEEDED)
 
 
 async def differences(connection: Connection) -> list[str]:
