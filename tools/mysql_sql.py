@@ -111,7 +111,7 @@ def raw(text: str) -> Node:
 
 
 def _uncast(node: Node) -> Node:
-    """MySQL converts by itself; its enums and arrays are texts and lists."""
+    """MySQL converts unasked; its enums and arrays are texts and lists."""
     inner: Node = node.this
     return inner
 

@@ -114,7 +114,7 @@ class Database(ABC):
         """Do `work` with a Session in one short transaction; repeated as a whole like `run`."""
 
     async def all(self, name: str, **values: object) -> Sequence[Row]:
-        """Run one statement in a transaction of its own and return its rows."""
+        """Run one statement in its own transaction and return its rows."""
         rows: Sequence[Row] = await self.run(lambda session: session.all(name, **values))
         return rows
 

@@ -69,4 +69,4 @@ class DeadLetterStore(Store):
 
     @abstractmethod
     async def requeue(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
-        """Requeue these; the answer also tells of those requeued before or not deliverable."""
+        """Requeue these; the answer includes those requeued before or not deliverable."""

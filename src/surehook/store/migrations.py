@@ -164,7 +164,7 @@ async def patiently(
 ) -> Result:
     """Again while someone else holds a lock or changes the same thing.
 
-    `busy` is the engine's: what it says, and if it is a lock; None if trying again is no use.
+    `busy` is the engine's: what it says, and if it is a lock; None if trying again is useless.
     """
     for tries_left in reversed(range(TRIES_MAX)):
         try:

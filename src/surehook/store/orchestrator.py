@@ -38,7 +38,7 @@ class Caps(msgspec.Struct, frozen=True):
 
     default: int = 32  # jobs open at once
     most: int = 1 << 30  # … whatever it says itself
-    rate: float | None = None  # the highest rate, also without a limit of its own
+    rate: float | None = None  # the highest rate, also without its own limit
     first_ramp: int = 0  # of a subscription that is new; 0 = none
 
 

@@ -33,7 +33,7 @@ class RegistryStore(Store):
 
     @abstractmethod
     async def begin_first_figures(self) -> bool:
-        """The same where nobody has counted yet."""
+        """The same where none has counted yet."""
 
     async def keep_figures(self, figures: SystemFigures) -> None:
         """Write down what was counted, for all processes."""

@@ -54,7 +54,7 @@ def session_settings(server: Server, more: Settings) -> dict[str, str | int | fl
         "autocommit": 1,
         "character_set_client": "utf8mb4",
         "character_set_results": "utf8mb4",
-        # What has no collation of its own (JSON_TABLE's columns) is compared with our columns.
+        # What has no collation (JSON_TABLE's columns) is compared with our columns.
         "collation_connection": server.collation,
         isolation: "READ-COMMITTED",
         "sql_select_limit": 2**64 - 1,  # else what a statement counts might not be all there is
@@ -139,7 +139,7 @@ class Connection:
         return cursor
 
     async def undo(self, error: BaseException) -> None:
-        """Roll back after an error. Where that fails, or we are told to stop, the connection is
+        """Roll back after an error. Where that fails, or this is cancelled, the connection is
         closed: the server does the same then."""
         if not self.usable or not isinstance(error, Exception):
             self.terminate()
@@ -174,7 +174,7 @@ async def connect(
 ) -> Connection:
     """Log in and make the session ours; one deadline for all of it.
 
-    A server that is too old or something else gets no settings: whoever asks it to work refuses it.
+    A server that is too old or something else gets no settings: its caller refuses it.
     """
     try:
         async with asyncio.timeout(timeout):

@@ -188,7 +188,7 @@ class MysqlDatabase(Database):
         return await self.run(transacted)
 
     async def write(self, name: str, **values: object) -> Written:
-        """Run one statement that changes rows, in a transaction of its own."""
+        """Run one statement that changes rows, in its own transaction."""
         written: Written = await self.run(lambda session: session.write(name, **values))
         return written
 

@@ -36,7 +36,7 @@ WHERE bucket = :bucket AND saga_id IN :saga_ids
 ORDER BY saga_id;
 
 -- name: last_attempts :many
--- Who made the last attempt is told too, for the log.
+-- With who made the last attempt, for the log.
 SELECT saga_id, id, worker_id, lease_until
 FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt)
 WHERE bucket = :bucket AND saga_id IN :saga_ids

@@ -96,7 +96,7 @@ def unreachable(error: BaseException, login: Login) -> DatabaseUnreachable:
 
 @contextmanager
 def losing(login: Login) -> Iterator[None]:
-    """Around work on a connection outside of any pool: one that is lost is told in one line."""
+    """Around work on a connection outside of any pool: a lost one is reported in one line."""
     try:
         yield
     except (MySQLError, OSError, TimeoutError) as error:

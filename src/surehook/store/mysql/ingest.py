@@ -29,8 +29,8 @@ class MysqlIngestStore(IngestStore):
         self, events: Sequence[NewEvent], buckets: Sequence[int], patience: float
     ) -> dict[Key, tuple[EventId, datetime]]:
         """Those whose key is free, sorted by it, so that two of these never wait in a circle. A key
-        that is taken meanwhile refuses all of them: looked at again, and done again. Nobody waits
-        for a key that someone holds, however much patience there is."""
+        that is taken meanwhile refuses all of them: looked at again, and done again. Nothing waits
+        for a key that is held, however much patience there is."""
         given = sorted(
             zip(events, buckets, strict=True), key=lambda one: (one[0].tenant, one[0].external_id)
         )

@@ -11,7 +11,7 @@ INSERT INTO events (event_type, payload, tenant, external_id, bucket) VALUES :gi
 SELECT created_at FROM events WHERE id = :id AND bucket = :bucket;
 
 -- name: find_keys_mysql :many
--- Which of these keys are taken. Waits for nobody: an error says that an open transaction has one
+-- Which of these keys are taken. Never waits: an error says that an open transaction has one
 -- of them. An INSERT that waits for a key instead would hold up everyone whose row belongs into the
 -- gap before it, and before the first key of a tenant that is every event without a key.
 -- The time is not in the index: one that answers the whole question is walked from end to end while
@@ -26,6 +26,6 @@ WHERE (tenant, external_id, bucket) IN (:given)
 LOCK IN SHARE MODE NOWAIT;
 
 -- name: find_keyed_events :many
--- What stands under these keys, to tell a repetition from a conflict.
+-- What is stored under these keys, to tell a repetition from a conflict.
 SELECT tenant, external_id, id, created_at, event_type, payload FROM events
 WHERE (tenant, external_id, bucket) IN (:given);

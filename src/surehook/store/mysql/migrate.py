@@ -3,7 +3,7 @@
 Reads   the migration and generated files of the package, schema_migrations, schema_settings
 Writes  schema, accounts, grants, schema_migrations, schema_settings      (as the main login)
 
-DDL commits by itself here, so a crash may leave half a step. Every statement may be run again, and
+DDL commits at once here, so a crash may leave half a step. Every statement may be run again, and
 a step's row in schema_migrations comes last: the next run repeats the step. Processes that migrate
 at once take turns by GET_LOCK; where that does not reach (a cluster), repeating does no harm. No
 DDL waits longer than 2 s for a lock: it lets go and tries again.

@@ -166,7 +166,7 @@ class MysqlOrchestratorStore(OrchestratorStore):
 async def _rooms(
     session: MysqlSession, shares: Mapping[int, Share], caps: Caps
 ) -> dict[int, _Room]:
-    """Lock the subscriptions' rows; how much room is in each that nobody else holds."""
+    """Lock the subscriptions' rows; how much room is in each that is free."""
     rows = await session.all("lock_subscriptions", subscription_ids=sorted(shares))
     held = {row[0]: row for row in rows}
     if not held:

@@ -23,7 +23,7 @@ LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = due.subscription_i
 GROUP BY due.subscription_id, s.tenant, s.rate_limit_per_second, o.slow, o.ramp;
 
 -- name: newest_subscriptions :many
--- The same from the other end: whoever comes newly is seen at once, however long the queue is of
+-- The same from the other end: a newcomer is seen at once, however long the queue is of
 -- those that have to wait.
 SELECT due.subscription_id, s.tenant, COUNT(*) AS due,
     s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
@@ -86,7 +86,7 @@ FROM (
 
 -- name: count_open_jobs :many
 -- Of each tenant in each lane; those that have been under way for long as 5 (express) and 6 (bulk,
--- unproven): a worker has given their slots to others. What was set aside takes nobody's place.
+-- unproven): a worker has given their slots to others. What was set aside takes no place.
 SELECT s.tenant, open.now_in, COUNT(*)
 FROM (
     SELECT subscription_id, CASE
@@ -148,7 +148,7 @@ INSERT INTO webhook_delivery_jobs (saga_id, attempt_at, event_id, subscription_i
 VALUES :given;
 
 -- name: spend_rate :none
--- Token bucket: what was refilled and spent is computed by whoever holds the row.
+-- Token bucket: what was refilled and spent is computed by the holder of the row.
 UPDATE orchestrator_subscriptions
 SET rate_tokens = :rate_tokens, rate_refilled_at = UTC_TIMESTAMP(6)
 WHERE subscription_id = :subscription_id;

@@ -71,7 +71,7 @@ class Pool:
         self._watch_idle()
 
     async def close(self) -> None:
-        """Idle ones say good-bye; whoever still uses one finds it closed."""
+        """Idle ones say good-bye; one that is still in use is closed under its user."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

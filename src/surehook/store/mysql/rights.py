@@ -95,7 +95,7 @@ async def differences(connection: Connection) -> list[str]:
 
 
 async def too_much(connection: Connection) -> list[str]:
-    """The statements that take away what roles.py does not give; nobody's rights are missing
+    """The statements that take away what roles.py does not give; no right is missing
     meanwhile. A right on the whole server is left to its administrator."""
     found = await _everybodys(connection)
     return [

@@ -1,9 +1,9 @@
 """The router's statements on MySQL. Reads events and subscriptions; writes sagas, cursor, notes.
 
 The cursor is the highest id that was read. Ids below it that were not there are kept as gaps
-(ranges) until something appears in them, or until they are proved dead: nobody's open transaction
-has a row there, and for longer than any statement may take nothing has come. Nobody waits for
-anybody's open transaction.
+(ranges) until something appears in them, or until they are proved dead: no open transaction
+has a row there, and for longer than any statement may take nothing has come. Nothing waits for
+an open transaction.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ WHERE id > :after_id AND id < :until_id AND bucket <> :bucket
 ORDER BY id;
 
 -- name: probe_mysql :many
--- Waits for nobody: an error says that someone's open transaction has a row in here.
+-- Never waits: an error says that an open transaction has a row in here.
 SELECT id FROM events FORCE INDEX (PRIMARY)
 WHERE id BETWEEN :first_id AND :last_id LIMIT 1 FOR SHARE NOWAIT;
 

@@ -120,7 +120,7 @@ async def connect_anywhere(login: Login, timeout: float) -> Connection:
 
 @contextmanager
 def losing(login: Login) -> Iterator[None]:
-    """Around work on a connection outside of any pool: one that is lost is told in one line."""
+    """Around work on a connection outside of any pool: a lost one is reported in one line."""
     try:
         yield
     except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:

@@ -30,7 +30,7 @@ ORDER BY s.updated_at, s.id LIMIT :count;
 
 -- name: write_dead_letters :many
 -- The saga never changes again, so this may be repeated; the unique saga_id keeps the first row.
--- Who made the last attempt is told too, for the log.
+-- With who made the last attempt, for the log.
 WITH written AS (
     INSERT INTO dead_letters
         (saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot, bucket)

@@ -23,7 +23,7 @@ ON CONFLICT DO NOTHING
 RETURNING tenant, external_id, id, created_at;
 
 -- name: find_keyed_events :many
--- What stands under these keys, to tell a repetition from a conflict.
+-- What is stored under these keys, to tell a repetition from a conflict.
 SELECT e.tenant, e.external_id, e.id, e.created_at, e.event_type, e.payload
 FROM unnest(:tenants::varchar[], :external_ids::varchar[], :buckets::smallint[])
     AS given (tenant, external_id, bucket)

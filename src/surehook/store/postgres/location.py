@@ -16,7 +16,7 @@ from surehook.errors import AnswerIsNo, ConfigError
 
 Connection = Any  # asyncpg ships no types
 
-# By a table and a column that nobody else has together.
+# By a table and a column that no other program has together.
 _FOUND = """
 SELECT nspname, quote_ident(nspname) || ', pg_temp', nspname = ANY (current_schemas(false))
 FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid JOIN pg_namespace n ON n.oid = relnamespace

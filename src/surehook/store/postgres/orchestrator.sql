@@ -27,7 +27,7 @@ JOIN subscriptions s ON s.id = due.subscription_id
 LEFT JOIN orchestrator_subscriptions o ON o.subscription_id = due.subscription_id;
 
 -- name: newest_subscriptions :many
--- The same from the other end: whoever comes newly is seen at once, however long the queue is of
+-- The same from the other end: a newcomer is seen at once, however long the queue is of
 -- those that have to wait.
 SELECT due.subscription_id, s.tenant, due.count,
     s.rate_limit_per_second IS NOT NULL AS limited, o.slow, o.ramp
@@ -84,7 +84,7 @@ FROM (
 
 -- name: count_open_jobs :many
 -- Of each tenant in each lane; those that have been under way for long as 5 (express) and 6 (bulk,
--- unproven): a worker has given their slots to others. What was set aside takes nobody's place.
+-- unproven): a worker has given their slots to others. What was set aside takes no place.
 SELECT s.tenant, open.lane, sum(open.count)::bigint
 FROM (
     SELECT subscription_id,

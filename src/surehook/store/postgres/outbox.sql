@@ -14,8 +14,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: insert_event :none
 -- The same where the search path leads. It must lead to the one installation of this database:
--- beside a second one, the event could be stored where nobody looks for it. The catalogue says so
--- to everyone; a text that is no number carries the reason to the caller.
+-- beside a second one, the event could be stored where no router looks. The catalogue says so
+-- to everyone; a text that is not a number carries the reason to the caller.
 INSERT INTO events (event_type, payload, tenant, external_id, bucket)
 VALUES (
     CAST(:event_type AS varchar), CAST(CAST(:payload AS text) AS json), CAST(:tenant AS varchar),

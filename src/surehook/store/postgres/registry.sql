@@ -31,9 +31,9 @@ DELETE FROM processes
 WHERE heartbeat_at < surehook_now() - interval '1 second' * :seconds::float8;
 
 -- name: begin_figures :many
--- One process per interval gets the row: whoever asks at the same time waits for its lock and then
+-- One process per interval gets the row: another that asks meanwhile waits for its lock and then
 -- finds it taken. One that began and did not finish is given up after :lost seconds; a time in the
--- future, which a clock that was set back leaves behind, holds up nobody.
+-- future, which a clock that was set back leaves behind, holds up no process.
 UPDATE system_figures SET begun_at = surehook_now()
 WHERE name = 'backlog'
     AND (

@@ -132,7 +132,7 @@ class PostgresRouterStore(RouterStore):
         created: Sequence[datetime],
         saved: Row | None,
     ) -> None:
-        """Saving the cursor tells when an interval last ended, as seen after these were routed."""
+        """Saving the cursor says when an interval last ended, as seen after these were routed."""
         ended: datetime | None = saved[0] if saved else None
         if ids and ended is not None and ended > min(created):
             await session.all("hold", bucket=bucket, event_ids=ids)

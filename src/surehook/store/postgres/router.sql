@@ -1,7 +1,7 @@
 -- Router: reads events without their payload, inserts sagas, keeps its cursor and its notes.
 
 -- name: create_cursor :none
--- Server 0 is nobody's: the first step sees another server and begins with a rescan.
+-- 0 matches no server, so the first step always rescans.
 INSERT INTO router_cursor (bucket, system_identifier, snapshot)
 VALUES (:bucket, 0, '1:1:')
 ON CONFLICT DO NOTHING;

@@ -2,7 +2,7 @@
 
 Reads   the catalogue, the migration and generated files of the package
 Writes  nothing that stays, to compare: the migrations run once more, in a schema of their own and
-        in a transaction that is undone. To repair: what differs, each part by itself.
+        in a transaction that is undone. To repair: what differs, part by part.
 
 The migrations are the only source of what is expected, and the server itself spells both sides, so
 any version of it may. Tables and columns that are gone take their data along: those are for a
@@ -101,7 +101,7 @@ async def compare(connection: Connection, make: Make, lock_seconds: float) -> li
 
 async def _without_respelled(connection: Connection, wrong: list[Fault]) -> list[Fault]:
     """A condition that was made from the server's own spelling of it, as by a restored dump or by
-    `repair`, is spelled with fewer parentheses from then on: that is no change."""
+    `repair`, is spelled with fewer parentheses from then on: that does not count as a change."""
     doubtful = [one for one in wrong if one.found is not None and _has_condition(one)]
     if not doubtful:
         return wrong
@@ -152,7 +152,7 @@ async def repair(connection: Connection, fault: Fault, lock_seconds: float) -> N
 
 
 async def _statements(connection: Connection, fault: Fault, in_peace: bool = False) -> list[str]:
-    """`in_peace`: nobody else uses the table."""
+    """`in_peace`: no other session uses the table."""
     part, made = fault.part, fault.expected
     if part.kind == "function":
         _, literal = await connection.fetchrow(_SCHEMA)

@@ -2,7 +2,7 @@
 -- their expiry.
 
 -- name: create_subscription :one
--- A repeated idempotency key gives no row; find_by_key tells what is there.
+-- A repeated idempotency key gives no row; find_by_key finds the one that is there.
 INSERT INTO subscriptions
     (tenant, event_type, callback_url, active, max_attempts, base_delay_seconds,
      request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description,

@@ -77,7 +77,7 @@ SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, cr
 FROM subscription_verifications WHERE id = :id;
 
 -- name: sealed_headers :many
--- Their names are shown to the owner, their values to nobody.
+-- Their names are shown to the owner, their values never.
 SELECT id, custom_headers FROM subscriptions
 WHERE id = ANY (:subscription_ids::bigint[]) AND custom_headers IS NOT NULL;
 
