@@ -17,7 +17,7 @@ import pytest
 from support.commands import run_command
 from surehook.cli import output
 from surehook.model.wording import counted
-from surehook.process.serve import COMPONENTS
+from surehook.process.components import COMPONENTS
 
 FIGURES: dict[str, object] = {
     "machine": {"cores": 2, "fsyncs_per_s": 900},

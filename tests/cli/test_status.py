@@ -17,7 +17,7 @@ from support.waiting import until_row
 from surehook import __version__
 from surehook.model.records import Heartbeat, Myself
 from surehook.pipeline.registry import SILENT_SECONDS
-from surehook.process.serve import COMPONENTS
+from surehook.process.components import COMPONENTS
 from surehook.store import store_of
 from surehook.store.logins import DatabaseAccess
 from surehook.store.registry import RegistryStore

@@ -15,29 +15,19 @@ from surehook.cli import Invocation
 from surehook.config import Config, without_password
 from surehook.errors import UsageError
 from surehook.observe import log
+from surehook.process.components import COMPONENTS
 from surehook.process.database import open_access
 from surehook.process.doctor import refuse_if_unsafe
 from surehook.process.running import Note, noted
-from surehook.process.serve import COMPONENTS
 from surehook.process.serve import serve as serve_components
 from surehook.process.system import System, created_by
 from surehook.store import engine_of
 from surehook.store.logins import DatabaseAccess, Login, login
 
-DOES = {
-    "api": "serves the HTTP API",
-    "verifier": "challenges endpoints to prove that they hold their secret",
-    "router": "finds for every event the subscriptions that get it",
-    "orchestrator": "decides what is attempted when, and what is given up",
-    "worker": "sends deliveries",
-    "cleaner": "takes back what a lost worker held",
-    "deadletters": "keeps what was given up",
-}
-
 
 def _names(given: str | None) -> Sequence[str]:
     if given is None:
-        return COMPONENTS
+        return list(COMPONENTS)
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names:
         if name not in COMPONENTS:
@@ -65,7 +55,7 @@ RUN_HELP = """Run one component alone, until it is told to end.
 
 \b
 NAME is one of
-""" + "\n".join(f"  {name:<13} {DOES.get(name, '')}".rstrip() for name in COMPONENTS)
+""" + "\n".join(f"  {component.name:<13} {component.does}" for component in COMPONENTS.values())
 
 
 @click.command(help=RUN_HELP)
@@ -113,7 +103,11 @@ async def make_ready(config: Config, access: DatabaseAccess, component: str) -> 
     needs nobody's permission."""
     timeout = config.seconds("database.connect_timeout")
     # Someone else's database may give us no login but the components' own.
-    who = Login("serve", access.url) if config.embedded else login(config, access, _role(component))
+    who = (
+        Login("serve", access.url)
+        if config.embedded
+        else login(config, access, COMPONENTS[component].login)
+    )
     engine = engine_of(who.url)
     async with engine.session(who, timeout) as connection:
         await refuse_if_unsafe(config, who.url, connection)
@@ -125,8 +119,3 @@ async def make_ready(config: Config, access: DatabaseAccess, component: str) -> 
                 grants=config.flag("database.roles"),
             )
         observe.identify((await engine.read_state(connection)).installation)
-
-
-def _role(component: str) -> str:
-    """The API uses the logins of several components; ingest is one of them."""
-    return "ingest" if component == "api" else component

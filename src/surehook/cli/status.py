@@ -21,7 +21,7 @@ from surehook.config import Config, without_password
 from surehook.errors import AnswerIsNo
 from surehook.model.records import RunningComponent
 from surehook.pipeline.registry import alive
-from surehook.process.serve import COMPONENTS
+from surehook.process.components import COMPONENTS
 from surehook.store import open_database, store_of
 from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from surehook.config import Config
 from surehook.errors import Unreachable
+from surehook.process.components import COMPONENTS
 from surehook.process.running import Note
-from surehook.process.serve import COMPONENTS, Process
+from surehook.process.serve import Process
 from surehook.receiver import certificates
 from surehook.receiver.listen import Arrival, Listener
 from surehook.receiver.statedir import state_directory
@@ -123,7 +124,7 @@ class Development:
     async def run(self, ready: Callable[[Ready], None], began: float) -> None:
         """Until stop()."""
         try:
-            await self._process.open(COMPONENTS)
+            await self._process.open(list(COMPONENTS))
             assert self._process.api is not None
             url = f"http://{self._process.api.address}"
             running = self._loop.create_task(self._process.run())
