@@ -15,17 +15,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from surehook import config
-from surehook.api.openapi import api_page
-from surehook.delivery.outcome import errors_page
 from surehook.model import roles, states
 from surehook.model.rules import DEPTH_MAX
-from surehook.observe.metrics import metrics_page
 from tools import mysql_sql
 from tools.client import client_files
+from tools.pages import NOTE, api_page, components_page, errors_page, metrics_page, page_note
 from tools.reference import cli_page
 
 PACKAGE = Path(__file__).parents[1] / "src" / "surehook"
-NOTE = "Written by `make generate` from {source}; do not edit."
 
 # Columns that say which thing a row is: no move touches them.
 SAGA_IDENTITY = ("id", "event_id", "subscription_id", "created_at", "requeued_from", "bucket")
@@ -607,13 +604,10 @@ def roles_page() -> str:
     )
 
 
-def _page(source: str, text: str) -> str:
-    return f"<!-- {NOTE.format(source=source)} -->\n{text}"
-
-
 def generated() -> dict[Path, str]:
     """Every generated file of the repository and what it must contain."""
     repository = PACKAGE.parent.parent
+    reference = repository / "docs" / "reference"
     postgres, mysql = (PACKAGE / "store" / engine / "generated" for engine in roles.ENGINES)
     return {
         postgres / "enums.sql": postgres_enums(),
@@ -624,12 +618,11 @@ def generated() -> dict[Path, str]:
         **{mysql / f"{login}.sql": text for login, text in mysql_statements()},
         repository / "docs" / "states.md": states_page(),
         repository / "docs" / "roles.md": roles_page(),
-        repository / "docs" / "reference" / "errors.md": errors_page(),
-        repository / "docs" / "reference" / "api.md": _page("api/", api_page()),
-        repository / "docs" / "reference" / "cli.md": _page("the commands", cli_page()),
-        repository / "docs" / "reference" / "metrics.md": _page(
-            "observe/metrics.py", metrics_page()
-        ),
+        reference / "errors.md": errors_page(),
+        reference / "api.md": api_page(),
+        reference / "cli.md": page_note("the commands") + cli_page(),
+        reference / "components.md": components_page(),
+        reference / "metrics.md": metrics_page(),
         repository / "config.default.toml": config.default_file(),
         **client_files(),
     }

@@ -14,7 +14,6 @@ from surehook.delivery.outcome import (
     ErrorCode,
     Outcome,
     error_of_status,
-    errors_page,
     parse_retry_after,
     safe_excerpt,
 )
@@ -38,11 +37,6 @@ def test_only_what_cannot_get_better_is_permanent() -> None:
         ErrorCode.BLOCKED_ADDRESS,
         ErrorCode.INVALID_REQUEST,
     }
-
-
-def test_the_reference_page_is_fresh() -> None:
-    page = ROOT / "docs" / "reference" / "errors.md"
-    assert page.read_text(encoding="utf-8") == errors_page()
 
 
 @pytest.mark.parametrize("status", range(100, 700))

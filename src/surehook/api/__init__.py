@@ -12,6 +12,6 @@ Writes  answers, and through its components' logins what they may write
     problems.py       every refusal, as problem+json
     strict.py         what JSON is accepted
     shapes.py         the bodies of requests and answers: the OpenAPI is made from them
-    openapi.py        the OpenAPI document, and docs/reference/api.md
+    openapi.py        the OpenAPI document
     docspage.py       /docs, without anything from elsewhere
 """

@@ -1,8 +1,6 @@
 """The OpenAPI 3.1 document, made from the routes and their shapes.
 
 Reads   the table of routes     Writes  nothing
-
-Also docs/reference/api.md, the same in short.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from surehook.api import problems
 from surehook.api.app import ROUTES
 from surehook.api.problems import BY_STATUS, Kind, ProblemBody
 from surehook.api.routes import Route
-from surehook.api.shapes import BIGGEST_ID, TIME_EXAMPLE
+from surehook.api.shapes import BIGGEST_ID
 
 Json = dict[str, Any]
 
@@ -227,35 +225,3 @@ def problems_of(route: Route) -> list[Kind]:
     if route.has_id:
         kinds.add(problems.NOT_FOUND)
     return [BY_STATUS[status] for status in sorted({kind.status for kind in kinds})]
-
-
-# ── The page for the repository ───────────────────────────────────────────────────────────────
-
-
-def api_page() -> str:
-    """docs/reference/api.md, but for its first line."""
-    parts = [
-        "# HTTP API\n\n"
-        "JSON over HTTP/1.1 at `api.listen`. `GET /openapi.json` has every detail, `GET /docs` "
-        "shows it without anything from elsewhere. Send `Authorization: Bearer <key>`; a key has "
-        "scopes (`ingest`, `read`, `operator`, `admin` = all) and may be bound to a tenant, whose "
-        "things are then all that it sees and writes.\n\n"
-        f"Times are UTC with microseconds (`{TIME_EXAMPLE}`), ids are integers. Lists are "
-        "`{items, next}`: pass `next` as `cursor` until it is null; a page may be short and still "
-        "have a next one. Every answer carries `x-request-id`. Errors are `application/"
-        "problem+json`; `field` names what is wrong.",
-        "## Routes\n\n| route | scope | does | answers |\n|---|---|---|---|\n"
-        + "\n".join(_row(route) for route in ROUTES),
-        "## Problems\n\n| status | type | meaning |\n|---|---|---|\n"
-        + "\n".join(
-            f"| {kind.status} | `/problems/{kind.slug}` | {kind.title} |" for kind in problems.KINDS
-        ),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _row(route: Route) -> str:
-    statuses = [*route.answers, *(kind.status for kind in route.problems)]
-    answers = ", ".join(str(status) for status in dict.fromkeys(statuses))
-    scope = route.scope or "—"
-    return f"| `{route.method} {route.path}` | {scope} | {route.summary} | {answers} |"

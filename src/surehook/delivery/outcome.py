@@ -294,35 +294,3 @@ def safe_excerpt(body: bytes) -> str | None:
     if len(body) >= EXCERPT_BYTES:
         text = text.rstrip("\ufffd")
     return safe_text(text) or None
-
-
-# --- The reference page --------------------------------------------------------------------------
-
-
-def errors_page() -> str:
-    """docs/reference/errors.md."""
-    head = (
-        "# Error codes\n"
-        "\n"
-        "<!-- Generated from src/surehook/delivery/outcome.py by `make generate`; do not edit. -->"
-        "\n\n"
-        "Every failed attempt carries one of these codes, in the job's `error_code`, and the last"
-        " one in the\nsaga's `final_error_code` and its dead letter. The list is closed. A"
-        " *permanent* error is dead-lettered at\nonce; all others are tried again until the"
-        " policy's attempts are used up. The HTTP status, where one was\nreceived, stands beside"
-        " the code in `response_status`. Success is a completely read 2xx answer that came after"
-        " the whole\nrequest was written, and nothing else: an endpoint that answers before it has"
-        " read the body of a large event\nhas not accepted it.\n"
-        "\nOf each attempt two texts are kept: `response_excerpt`, the beginning of what the"
-        " endpoint answered, and\n`failure_detail`, what went wrong in surehook's own words, such"
-        " as `127.0.0.1: Connection refused` or\n`certificate: self-signed certificate`."
-        " `surehook delivery show` and `surehook dead-letter show` print\nboth, with what to do.\n"
-        "\n"
-        "| code | permanent | cause | what to do |\n"
-        "|---|---|---|---|\n"
-    )
-    rows = (
-        f"| `{code}` | {'yes' if code.permanent else 'no'} | {code.cause} | {code.advice} |\n"
-        for code in ErrorCode
-    )
-    return head + "".join(rows)

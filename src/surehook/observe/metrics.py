@@ -231,29 +231,3 @@ def _histogram(name: str, counted: Histogram) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, METRICS[name][2])
     family.add_metric([], counted.buckets(), counted.sum)
     return family
-
-
-def metrics_page() -> str:
-    """docs/reference/metrics.md, but for its first line."""
-    rows = "\n".join(
-        f"| `{name}` | {kind} | {', '.join(labels) or '—'} | {meaning} |"
-        for name, (kind, labels, meaning) in METRICS.items()
-    )
-    facts = "\n".join(
-        f"| `{name}` | {level.name.lower()} |" for name, level in observe.FACTS.items()
-    )
-    return (
-        "# Metrics\n\n"
-        "`GET /metrics` of any process, in Prometheus' text form; [where it is served]"
-        "(../operate/processes.md). "
-        "Counters are of the process that is asked. The figures of the whole system "
-        "(`surehook_backlog…`, `surehook_components_running`) are counted at most every 5 seconds, "
-        "however many processes there are and however often they are asked; every process that "
-        "runs the component `api` shows the same. "
-        "[What to add up and what not](../operate/processes.md#prometheus).\n\n"
-        "| metric | kind | labels | meaning |\n|---|---|---|---|\n"
-        f"{rows}\n\n"
-        "## Facts\n\n"
-        "The values of the label `fact`, and the level at which the log writes them.\n\n"
-        f"| fact | level |\n|---|---|\n{facts}\n"
-    )

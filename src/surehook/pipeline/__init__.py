@@ -1,13 +1,7 @@
-"""The pipeline, in the order in which a delivery meets its components.
+"""The pipeline: a file per loop. process/components.py says what each does and how it is made, and
+docs/reference/components.md, written from that, which tables it reads and writes.
 
-    verifier      a challenge         → subscriptions, verified
-    router        events              → sagas
-    orchestrator  due sagas           → jobs;  job results → sagas
-    worker        jobs → HTTPS        → job results
-    cleaner       expired leases      → jobs
-    deadletters   dead sagas          → dead_letters → (requeued) new sagas
-
-    service       the loop that each of them runs in: step, rest, wake, drain
+    service       what each loop runs in: step, rest, wake, drain
     shares        the orchestrator's: who may have how many jobs, in which lane
     leases, signers, slots, results
                   the worker's: what it holds, who signs, how much more it may begin, what it writes
