@@ -1,5 +1,4 @@
-"""Writes what must agree with states.py, roles.py, config.py, the error codes, the commands and
-the API's routes.
+"""Writes what must agree with the program: states, roles, settings, error codes, commands, routes.
 
 Reads   those modules
 Writes  store/*/generated/*.sql, config.default.toml, docs/states.md, docs/roles.md,
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
-from surehook import config
+from surehook.cli.config import default_file
 from surehook.model import roles, states
 from surehook.model.rules import DEPTH_MAX
 from tools import mysql_sql
@@ -623,7 +622,7 @@ def generated() -> dict[Path, str]:
         reference / "cli.md": page_note("the commands") + cli_page(),
         reference / "components.md": components_page(),
         reference / "metrics.md": metrics_page(),
-        repository / "config.default.toml": config.default_file(),
+        repository / "config.default.toml": default_file(),
         **client_files(),
     }
 

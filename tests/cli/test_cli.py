@@ -16,8 +16,10 @@ import pytest
 
 from support.servers import Server, private_directory
 from support.waiting import PATIENCE
-from surehook import __version__, config
+from surehook import __version__
 from surehook.cli import COMMANDS
+from surehook.cli.config import default_file
+from surehook.config.settings import SETTINGS
 from surehook.embedded.server import EmbeddedServer
 from surehook.store.migrations import migrations
 
@@ -176,7 +178,7 @@ def test_config_shows_every_setting_its_value_and_its_source() -> None:
     env = environment(SUREHOOK_LISTEN="0.0.0.0:80")
     done = surehook("config", env=env)
     lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
-    assert set(lines) == {setting.key for setting in config.SETTINGS}
+    assert set(lines) == {setting.key for setting in SETTINGS}
     assert lines["api.listen"] == ['"0.0.0.0:80"', "SUREHOOK_LISTEN"]
     shown = json.loads(surehook("config", "--json", env=env).stdout)
     assert shown["api.listen"] == {"value": '"0.0.0.0:80"', "source": "SUREHOOK_LISTEN"}
@@ -199,7 +201,7 @@ def test_config_never_shows_a_secret(tmp_path: Path) -> None:
 
 def test_the_default_file_can_be_printed() -> None:
     done = surehook("config", "--default", env=environment())
-    assert done.stdout == config.default_file()
+    assert done.stdout == default_file()
 
 
 # ── migrate and db on the embedded server ─────────────────────────────────────────────────────

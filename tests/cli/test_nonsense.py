@@ -12,7 +12,7 @@ import pytest
 
 from support.commands import Done, run_command
 from support.commandtree import COMMANDS, with_arguments
-from surehook.config import SETTINGS
+from surehook.config.settings import SETTINGS
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import EmbeddedServerError
 

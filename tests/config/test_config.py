@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from surehook import config
-from surehook.config import SETTINGS, Config, Setting, load, without_password
+from surehook.cli.config import default_file
+from surehook.config import Config, load, without_password
+from surehook.config.parsers import duration, in_words
+from surehook.config.settings import SETTINGS, Setting
 from surehook.errors import ConfigError
 from surehook.model.retry import PRESETS, Policy
 from surehook.model.roles import ROLES
@@ -401,7 +403,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
 
 def test_the_default_file_has_the_defaults_of_the_code(tmp_path: Path) -> None:
     file = REPOSITORY / "config.default.toml"
-    assert file.read_text(encoding="utf-8") == config.default_file()
+    assert file.read_text(encoding="utf-8") == default_file()
     loaded = load(file, {})
     for setting in SETTINGS:
         assert value(loaded, setting.key) == setting.default
@@ -411,7 +413,7 @@ def test_the_default_file_has_the_defaults_of_the_code(tmp_path: Path) -> None:
 
 def test_every_commented_line_of_the_default_file_is_right_once_uncommented(tmp_path: Path) -> None:
     lines = []
-    for line in config.default_file().splitlines():
+    for line in default_file().splitlines():
         is_setting = line.startswith("#") and not line.startswith("# ")
         lines.append(line[1:] if is_setting else line)
     text = "\n".join(lines).replace('"…"', f'"{SECRET}"')
@@ -435,8 +437,8 @@ def test_every_commented_line_of_the_default_file_is_right_once_uncommented(tmp_
     ],
 )
 def test_a_duration_is_written_as_one_would_in_the_file(seconds: float, words: str) -> None:
-    assert config.in_words(seconds) == words
-    assert config.duration(0.001, 1e9)(words) == seconds
+    assert in_words(seconds) == words
+    assert duration(0.001, 1e9)(words) == seconds
 
 
 def test_a_network_that_is_none_is_named_once() -> None:

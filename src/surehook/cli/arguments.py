@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from surehook.cli import did_you_mean
-from surehook.config import duration
+from surehook.config.parsers import duration
 from surehook.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import click
 from surehook.cli import Invocation
 from surehook.cli.database import on_database
 from surehook.cli.output import waiting, wrapped
-from surehook.config import Config, duration
+from surehook.config import Config
+from surehook.config.parsers import duration
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.process import check as invariants
 from surehook.store import open_database, store_of

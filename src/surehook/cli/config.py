@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from textwrap import wrap
 
 import click
 
 from surehook.cli import Invocation
 from surehook.cli.output import at_terminal, safe, table
-from surehook.config import Config, default_file, without_password
+from surehook.config import Config, without_password
+from surehook.config.parsers import toml_value
+from surehook.config.settings import LOGINS, SETTINGS
 
 
 @click.command(help="Show every setting, its value and where it came from; never a secret.")
@@ -41,3 +44,33 @@ def _rows(settings: Config) -> list[tuple[str, str, str]]:
         for login, url in settings.login_urls.items()
     ]
     return rows
+
+
+def default_file() -> str:
+    """config.default.toml: every setting with its meaning, variable and default."""
+    lines = [
+        "# Every setting of surehook with its default. Copy what you change into surehook.toml",
+        "# (looked for here, then in /etc/surehook; or name it with --config or SUREHOOK_CONFIG).",
+        "# The environment wins over the file, flags win over both.",
+        "# Durations: seconds, or 500ms, 30s, 5m, 1h, 2d.",
+        "# Written by `make generate` from config/settings.py; do not edit.",
+    ]
+    section = ""
+    for setting in SETTINGS:
+        where, _, name = setting.key.partition(".")
+        if where != section:
+            lines += ["", f"[{where}]"]
+            section = where
+        lines += ["", *(f"# {line}" for line in wrap(setting.meaning, 96)), f"# {setting.variable}"]
+        if setting.default is None:
+            lines.append(f"#{name} = {setting.example}")
+        else:
+            lines.append(f"{name} = {toml_value(setting.default)}")
+    lines += [
+        "",
+        "# One URL per login, for set-ups where passwords are not derived (SUREHOOK_",
+        "# DATABASE_URL_ROUTER and so on).",
+        "#[database.urls]",
+        *(f'#{login} = "postgresql://…"' for login in LOGINS),
+    ]
+    return "\n".join(lines) + "\n"

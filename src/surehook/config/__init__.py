@@ -3,561 +3,31 @@
 Reads   the file, os.environ
 Writes  nothing
 
-Every setting is declared once, in SETTINGS: its key in the file, its variable, its default, what
-it means. From that come `surehook config`, config.default.toml and the checks below. A wrong value
-is one clear line (ConfigError, exit 2) before anything starts.
+settings.py declares what can be set, parsers.py what a value may be. A wrong value is one clear
+line (ConfigError, exit 2) before anything starts.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
+from surehook.config.parsers import Value, database_url, in_words, toml_value
+from surehook.config.settings import BY_KEY, LOGINS, SETTINGS, Setting
 from surehook.errors import ConfigError
 from surehook.model.ceilings import Ceilings
 from surehook.model.retry import PRESETS, Policy
-from surehook.model.roles import ROLES
-
-Value = str | int | float | bool | Path | tuple[str, ...] | None
 
 # Of the client, of `listen` and of this module: no settings, but no mistakes either.
 OTHER_VARIABLES = ("SUREHOOK_CONFIG", "SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
 FILE_NAMES = (Path("surehook.toml"), Path("/etc/surehook/surehook.toml"))
-_ORIGIN = re.compile(
-    r"https://(?:(?:\*\.)?[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?",
-    re.ASCII,
-)
 # A lease outlives its request by this much, so that a result can still be written.
 LEASE_MARGIN_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: `parse` takes what the file or the environment gave and returns the value."""
-
-    key: str
-    default: Value
-    parse: Callable[[object], Value]
-    meaning: str
-    env: str = ""
-    secret: bool = False
-    example: str = ""  # shown in the default file where the default is "not set"
-
-    @property
-    def variable(self) -> str:
-        return self.env or "SUREHOOK_" + self.key.replace(".", "_").upper()
-
-
-# ── Parsers: raise ValueError with the sentence that completes "<setting> must be …" ────────────
-
-
-def text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("a non-empty text")
-    return value
-
-
-def path(value: object) -> Path:
-    return Path(text(value)).expanduser()
-
-
-def flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-    if isinstance(value, str) and value.lower() in words:
-        return words[value.lower()]
-    raise ValueError("on or off")
-
-
-def whole(smallest: int, largest: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        try:
-            number = int(value) if isinstance(value, (int, str)) else None
-        except ValueError:
-            number = None
-        if number is None or isinstance(value, bool) or not smallest <= number <= largest:
-            raise ValueError(f"a whole number from {smallest} to {largest}")
-        return number
-
-    return parse
-
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-
-
-def duration(smallest: float, largest: float) -> Callable[[object], float]:
-    def parse(value: object) -> float:
-        match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-        seconds = float(match[1]) * _UNIT_SECONDS[match[2]] if match else -1.0
-        if not smallest <= seconds <= largest:
-            raise ValueError(
-                f"a duration from {in_words(smallest)} to {in_words(largest)}, "
-                "such as 30, 30s, 5m or 1h"
-            )
-        return seconds
-
-    return parse
-
-
-def in_words(seconds: float) -> str:
-    """A duration as one would write it in the file."""
-    for unit in ("d", "h", "m", "s"):
-        if seconds >= _UNIT_SECONDS[unit] and seconds % _UNIT_SECONDS[unit] == 0:
-            return f"{seconds / _UNIT_SECONDS[unit]:g}{unit}"
-    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
-
-
-def one_of(*words: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if value not in words:
-            raise ValueError(f"one of {', '.join(words)}")
-        return str(value)
-
-    return parse
-
-
-def database_url(value: object) -> str:
-    """What is wrong is said without the URL, which may hold a password."""
-    url = text(value)
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise ValueError("a URL with a host name or address, IPv6 in [brackets]") from None
-    if parts.scheme not in ("postgresql", "postgres", "mysql", "mariadb"):
-        raise ValueError("a URL that begins with postgresql:// or mysql://")
-    hosts = parts.netloc.rpartition("@")[2].split(",")  # PostgreSQL takes several
-    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
-    for name, given in parse_qsl(parts.query):
-        ports += given.split(",") if name == "port" else []
-    if not all(port == "" or _is_port(port, 1) for port in ports):
-        raise ValueError("a URL whose port is a number from 1 to 65535")
-    return url
-
-
-def _is_port(given: str, smallest: int) -> bool:
-    digits = given.isascii() and given.isdigit() and len(given) <= 5
-    return digits and smallest <= int(given) <= 65535
-
-
-def networks(value: object) -> tuple[str, ...]:
-    items = value.replace(",", " ").split() if isinstance(value, str) else value
-    if not isinstance(items, (list, tuple)):
-        raise ValueError("a list of networks such as 10.0.0.0/8")
-    for item in items:
-        try:
-            ip_network(str(item))
-        except ValueError as wrong:
-            # The whole list is shown behind this; of several it has to say which.
-            which = f" (look at {item!r}: {wrong})" if len(items) > 1 else ""
-            raise ValueError(f"networks such as 10.0.0.0/8{which}") from None
-    return tuple(str(item) for item in items)
-
-
-def origins(value: object) -> tuple[str, ...]:
-    items = value.replace(",", " ").split() if isinstance(value, str) else value
-    wanted = "origins such as https://hooks.example.com or https://*.example.com"
-    if not isinstance(items, (list, tuple)):
-        raise ValueError(f"a list of {wanted}")
-    for item in items:
-        if not _ORIGIN.fullmatch(str(item)):
-            which = f" (look at {item!r})" if len(items) > 1 else ""
-            raise ValueError(f"{wanted}, without a path{which}")
-    return tuple(str(item) for item in items)
-
-
-def address(value: object) -> str:
-    host, _, port = text(value).rpartition(":")
-    if not host or not host.isprintable() or not _is_port(port, 0) or not _is_name(host):
-        raise ValueError("host:port, such as 127.0.0.1:8080 or [::1]:8080")
-    return text(value)
-
-
-def address_or_word(*words: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if value is False and "off" in words:  # TOML has a word of its own for it
-            return "off"
-        if value in words:
-            return str(value)
-        try:
-            return address(value)
-        except ValueError as wrong:
-            raise ValueError(f"{', '.join(words)}, or {wrong}") from None
-
-    return parse
-
-
-def _is_name(host: str) -> bool:
-    """Whether it can be looked up at all."""
-    try:
-        host.encode("idna")
-    except UnicodeError:  # a label is empty or too long, or of no language
-        return False
-    return True
-
-
-def proxy(value: object) -> str:
-    try:
-        parts = urlsplit(text(value))
-        usable = parts.scheme == "http" and parts.path in ("", "/") and parts.port != 0
-    except ValueError:  # half an IPv6 address, or a port beyond 65535
-        usable = False
-    if not usable or not parts.hostname or not _is_name(parts.hostname):
-        raise ValueError("a URL such as http://proxy.example.com:3128")
-    return text(value)
-
-
-def at_least(length: int) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if not isinstance(value, str) or len(value) < length:
-            raise ValueError(f"a text of at least {length} characters")
-        return value
-
-    return parse
-
-
-# ── The settings ──────────────────────────────────────────────────────────────────────────────
-
-_SECONDS_DAY = 86400.0
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        "database.url",
-        None,
-        database_url,
-        "The database. Not set: DATABASE_URL, else PostgreSQL embedded in data_dir.",
-        env="SUREHOOK_DATABASE_URL",
-        secret=True,
-        example='"postgresql://surehook@db.example.com/surehook"',
-    ),
-    Setting(
-        "database.data_dir",
-        None,
-        path,
-        "Where the embedded PostgreSQL lives. Not set: /var/lib/surehook for root, else "
-        "~/.local/share/surehook; for `surehook dev` surehook-dev beside it.",
-        env="SUREHOOK_DATA_DIR",
-        example='"/var/lib/surehook"',
-    ),
-    Setting(
-        "database.postgres_binaries",
-        None,
-        path,
-        "The bin directory of the PostgreSQL to embed. Not set: the system's newest from 15 on, "
-        "else the one that came with surehook.",
-        env="SUREHOOK_POSTGRES_BINARIES",
-        example='"/usr/lib/postgresql/17/bin"',
-    ),
-    Setting(
-        "database.roles",
-        True,
-        flag,
-        "Each login is its own database role with the least rights. Off: all use the "
-        "main login (for servers where roles cannot be created).",
-        env="SUREHOOK_ROLES",
-    ),
-    Setting(
-        "database.role_secret",
-        None,
-        at_least(16),
-        "The logins' passwords are derived from this; the same on every machine. Embedded: "
-        "made and kept in data_dir.",
-        env="SUREHOOK_ROLE_SECRET",
-        secret=True,
-        example='"…"',
-    ),
-    Setting(
-        "database.buckets",
-        None,
-        whole(1, 256),
-        "How many partitions the hot tables get; fixed at the first migration. Not set: 1.",
-        env="SUREHOOK_BUCKETS",
-        example="1",
-    ),
-    Setting(
-        "database.connections",
-        4,
-        whole(2, 200),
-        "The most connections that one login of one process opens.",
-    ),
-    Setting(
-        "database.connect_timeout",
-        5.0,
-        duration(0.1, 300),
-        "How long to wait for a connection to the database.",
-    ),
-    Setting(
-        "database.statement_timeout",
-        30.0,
-        duration(1, 3600),
-        "The longest that one of the pipeline's statements may run.",
-    ),
-    Setting(
-        "database.allow_unsafe",
-        False,
-        flag,
-        "Run on a server that may lose acknowledged writes (fsync or synchronous_commit off).",
-    ),
-    Setting(
-        "retry.preset",
-        "standard",
-        one_of(*PRESETS),
-        "standard: 5 attempts in 7.5 minutes. durable: 22 attempts in 74.5 hours.",
-    ),
-    Setting(
-        "retry.base_delay",
-        None,
-        duration(0.001, 7 * _SECONDS_DAY),
-        "The pause after the first failure; it doubles each time. Not set: the preset's.",
-        example='"30s"',
-    ),
-    Setting(
-        "retry.max_attempts",
-        None,
-        whole(1, 1000),
-        "How often a delivery is tried in all. Not set: the preset's.",
-        example="5",
-    ),
-    Setting(
-        "retry.max_delay",
-        None,
-        duration(0.001, 30 * _SECONDS_DAY),
-        "The longest pause, also for an endpoint's Retry-After. Not set: the preset's.",
-        example='"1h"',
-    ),
-    Setting(
-        "delivery.request_timeout",
-        15.0,
-        duration(0.1, 600),
-        "One deadline for an attempt, from name lookup to the last byte of the answer.",
-        env="SUREHOOK_REQUEST_TIMEOUT",
-    ),
-    Setting(
-        "delivery.allow_networks",
-        (),
-        networks,
-        "Networks that deliveries may reach although they are private, loopback or reserved.",
-        env="SUREHOOK_ALLOW_NETWORKS",
-    ),
-    Setting(
-        "delivery.ca_file",
-        None,
-        path,
-        "More certificate authorities to trust, beside the system's.",
-        env="SUREHOOK_CA_FILE",
-        example='"/etc/ssl/private-ca.pem"',
-    ),
-    Setting(
-        "delivery.proxy",
-        None,
-        proxy,
-        "An egress proxy that all deliveries go through (HTTP CONNECT). Proxy variables of the "
-        "environment are never used.",
-        secret=True,
-        example='"http://proxy.example.com:3128"',
-    ),
-    Setting(
-        "delivery.secret_overlap",
-        86400.0,
-        duration(0, 30 * _SECONDS_DAY),
-        "How long old secrets go on signing after a rotation, unless the call says otherwise.",
-    ),
-    Setting(
-        "delivery.encryption_key",
-        None,
-        at_least(32),
-        "Encrypts the subscriptions' secrets in the database. Embedded: made and kept in data_dir.",
-        env="SUREHOOK_ENCRYPTION_KEY",
-        secret=True,
-        example='"…"',
-    ),
-    Setting(
-        "verification.trusted",
-        (),
-        origins,
-        "Origins of your own, whose subscriptions need not prove themselves: the verifier "
-        "connects, checks the certificate and marks them verified. https://*.example.com covers "
-        "every name below example.com. See docs/verification.md.",
-    ),
-    Setting(
-        "worker.concurrency",
-        256,
-        whole(1, 10_000),
-        "How many requests one worker has under way at once, not counting slow ones. Tenants with "
-        "little to do have half as many beside these.",
-    ),
-    Setting(
-        "worker.slow_requests",
-        256,
-        whole(8, 10_000),
-        "How many requests one worker has under way beside these: half of them to endpoints that "
-        "were slow lately, half of them such that have lasted for more than a second.",
-    ),
-    Setting(
-        "worker.memory",
-        64 * 1024 * 1024,
-        whole(1024 * 1024, 2**40),
-        "How many bytes of payload one worker holds at once.",
-    ),
-    Setting(
-        "worker.lease_duration",
-        30.0,
-        duration(1, 3600),
-        "How long a worker owns a job; at least request_timeout + 5s.",
-        env="SUREHOOK_LEASE_DURATION",
-    ),
-    Setting(
-        "orchestrator.batch",
-        500,
-        whole(1, 5000),
-        "How many sagas one statement handles.",
-    ),
-    Setting(
-        "orchestrator.open_jobs",
-        2000,
-        whole(1, 1_000_000),
-        "About how many jobs are open (waiting or being sent) at once, over all subscriptions.",
-    ),
-    Setting(
-        "orchestrator.subscription_cap",
-        32,
-        whole(1, 100_000),
-        "How many jobs one subscription may have open at once, unless it says otherwise.",
-    ),
-    Setting(
-        "limits.concurrency_cap",
-        256,
-        whole(1, 100_000),
-        "The largest concurrency_cap of a subscription. This and the other limits are refused when "
-        "someone asks for more, and hold for subscriptions that exist already.",
-    ),
-    Setting(
-        "limits.rate",
-        None,
-        whole(1, 1_000_000),
-        "The largest rate_limit_per_second of a subscription; those without a limit get this one. "
-        "Not set: no ceiling.",
-        example="500",
-    ),
-    Setting(
-        "limits.request_timeout",
-        None,
-        duration(0.1, 600),
-        "The largest request_timeout_seconds of a subscription. Not set: "
-        "worker.lease_duration - 5s.",
-        example='"25s"',
-    ),
-    Setting(
-        "limits.subscriptions",
-        1000,
-        whole(1, 1_000_000),
-        "How many subscriptions a tenant may create with its own keys. A key of every tenant may "
-        "create more.",
-    ),
-    Setting(
-        "api.listen",
-        "127.0.0.1:8080",
-        address,
-        "Where the HTTP API listens.",
-        env="SUREHOOK_LISTEN",
-    ),
-    Setting(
-        "api.admin_key",
-        None,
-        at_least(24),
-        "A first API key with all scopes, given from outside.",
-        env="SUREHOOK_ADMIN_KEY",
-        secret=True,
-        example='"…"',
-    ),
-    Setting(
-        "api.payload_max",
-        2**20,
-        whole(1024, 64 * 2**20),
-        "The largest payload of an event, in bytes.",
-    ),
-    Setting(
-        "api.batch_max",
-        8 * 2**20,
-        whole(1024, 256 * 2**20),
-        "The largest body of a batch of events, in bytes.",
-    ),
-    Setting(
-        "api.memory",
-        128 * 2**20,
-        whole(2**20, 2**40),
-        "How many bytes of request bodies are held at once; beyond that, 503.",
-    ),
-    Setting(
-        "api.connections",
-        4096,
-        whole(16, 1_000_000),
-        "How many connections may be open at once; the one idle for longest makes room.",
-    ),
-    Setting(
-        "api.request_timeout",
-        10.0,
-        duration(0.1, 600),
-        "How long a client may take to send a request's headers, and again for its body.",
-    ),
-    Setting(
-        "api.idle_timeout",
-        30.0,
-        duration(0.1, 3600),
-        "How long a connection is kept for the next request.",
-    ),
-    Setting(
-        "api.answer_timeout",
-        1.5,
-        duration(0.5, 300),
-        "How long a request waits for the database; then its answer is 503, and the client tries "
-        "again.",
-    ),
-    Setting(
-        "api.key_failures",
-        60,
-        whole(1, 1_000_000),
-        "How many wrong keys from one address get 401 per minute; the others get 429.",
-    ),
-    Setting(
-        "api.metrics_open",
-        False,
-        flag,
-        "Whether /metrics is served without a key.",
-    ),
-    Setting(
-        "observe.listen",
-        "auto",
-        address_or_word("auto", "off"),
-        "Where this process serves /healthz, /readyz and /metrics, without a key. auto: a process "
-        "that runs the API serves them there, any other on a free port of 127.0.0.1, which the log "
-        "and `surehook status` show. An address is taken by every process that starts with it, and "
-        "refused if it is not free. off: nowhere but at the API.",
-    ),
-    Setting(
-        "log.level",
-        "info",
-        one_of("debug", "info", "warning", "error"),
-        "The least important lines that are written.",
-    ),
-    Setting(
-        "log.format",
-        "auto",
-        one_of("auto", "json", "text"),
-        "json: one object per line. text: for people. auto: text on a terminal, else json.",
-    ),
-)
-
-_BY_KEY = {setting.key: setting for setting in SETTINGS}
-# One URL per login for hardened set-ups, each with its own user and password.
-LOGINS = tuple(role.login for role in ROLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -686,7 +156,7 @@ class Config:
 
     def without(self, key: str) -> Config:
         """As if nobody had said anything about this setting."""
-        setting = _BY_KEY[key]
+        setting = BY_KEY[key]
         unsaid = Origin(setting, setting.default, "default")
         return Config({**self.origins, key: unsaid}, self.login_urls)
 
@@ -709,7 +179,7 @@ def load(
     _take_environment(environment, origins, urls)
     for key, given in (flags or {}).items():
         if given is not None:
-            origins[key] = _origin(_BY_KEY[key], given, "flag")
+            origins[key] = _origin(BY_KEY[key], given, "flag")
     config = Config(origins, urls)
     _check_together(config)
     return config
@@ -744,16 +214,16 @@ def _take_file(file: Path | None, origins: dict[str, Origin], urls: dict[str, st
             if key == "database.urls" and isinstance(given, dict):
                 for login, url in given.items():
                     urls[_known_login(login, str(file))] = _login_url(url, login, file)
-            elif key in _BY_KEY:
-                origins[key] = _origin(_BY_KEY[key], given, str(file))
+            elif key in BY_KEY:
+                origins[key] = _origin(BY_KEY[key], given, str(file))
             else:
-                raise ConfigError(f"{file}: there is no setting {key}.", _nearest(key, _BY_KEY))
+                raise ConfigError(f"{file}: there is no setting {key}.", _nearest(key, BY_KEY))
 
 
 def _take_environment(
     environment: Mapping[str, str], origins: dict[str, Origin], urls: dict[str, str]
 ) -> None:
-    setting = _BY_KEY["database.url"]
+    setting = BY_KEY["database.url"]
     fallback = environment.get("DATABASE_URL")
     if fallback and origins[setting.key].value is None and not environment.get(setting.variable):
         origins[setting.key] = _origin(setting, fallback, "DATABASE_URL")
@@ -829,56 +299,3 @@ def _check_together(config: Config) -> None:
             "Set it to a random text of 16 or more characters, the same on every machine; or "
             "give each login its own URL; or set database.roles = off.",
         )
-
-
-# ── The default file ──────────────────────────────────────────────────────────────────────────
-
-
-def toml_value(value: Value) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return f'"{in_words(value)}"'
-        case int():
-            return str(value)
-        case tuple():
-            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
-        case _:
-            return f'"{value}"'
-
-
-def default_file() -> str:
-    """config.default.toml: every setting with its meaning, variable and default."""
-    lines = [
-        "# Every setting of surehook with its default. Copy what you change into surehook.toml",
-        "# (looked for here, then in /etc/surehook; or name it with --config or SUREHOOK_CONFIG).",
-        "# The environment wins over the file, flags win over both.",
-        "# Durations: seconds, or 500ms, 30s, 5m, 1h, 2d.",
-        "# Written by `make generate` from config.py; do not edit.",
-    ]
-    section = ""
-    for setting in SETTINGS:
-        place, _, name = setting.key.partition(".")
-        if place != section:
-            lines += ["", f"[{place}]"]
-            section = place
-        lines += ["", *_wrapped(setting.meaning), f"# {setting.variable}"]
-        if setting.default is None:
-            lines.append(f"#{name} = {setting.example}")
-        else:
-            lines.append(f"{name} = {toml_value(setting.default)}")
-    lines += [
-        "",
-        "# One URL per login, for set-ups where passwords are not derived (SUREHOOK_",
-        "# DATABASE_URL_ROUTER and so on).",
-        "#[database.urls]",
-        *(f'#{login} = "postgresql://…"' for login in LOGINS),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _wrapped(sentence: str) -> list[str]:
-    from textwrap import wrap
-
-    return [f"# {line}" for line in wrap(sentence, 96)]
