@@ -13,7 +13,7 @@ from surehook.api.routes import Route
 from surehook.api.shapes import TIME_EXAMPLE
 from surehook.delivery.outcome import ErrorCode
 from surehook.model.roles import BY_LOGIN, ROLES, Verb
-from surehook.observe import FACTS
+from surehook.observe.facts import FACTS
 from surehook.observe.metrics import METRICS
 from surehook.process.components import COMPONENTS, Component
 

@@ -18,7 +18,7 @@ from surehook import __version__, observe
 from surehook.cli.serve import event_loop
 from surehook.model.records import Heartbeat, Myself
 from surehook.model.states import SagaStatus
-from surehook.observe import Level
+from surehook.observe.facts import Level
 from surehook.observe.metrics import METRICS, Figures, Metrics
 from surehook.store import store_of
 from surehook.store.registry import RegistryStore

@@ -7,7 +7,7 @@ import json
 import logging
 
 from surehook import observe
-from surehook.observe import Level
+from surehook.observe.facts import Level
 from surehook.observe.log import FromLibraries, Log
 
 

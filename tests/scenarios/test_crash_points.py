@@ -15,7 +15,7 @@ from support.receiver import Answer, Receiver
 from support.rows import a_saga, a_subscription, an_event
 from support.waiting import LEASE_SECONDS, until, until_row
 from surehook.model.states import SagaStatus
-from surehook.observe.crashpoints import POINTS
+from surehook.observe.facts import POINTS
 from surehook.store.logins import DatabaseAccess
 
 EVENTS = 30

@@ -16,6 +16,7 @@ from support.waiting import PATIENCE
 from surehook import observe
 from surehook.config import Config
 from surehook.delivery import ErrorCode, Outcome, Request, Sender
+from surehook.observe.facts import Level
 from surehook.process.check import check
 from surehook.process.serve import Process
 from surehook.store import store_of
@@ -91,7 +92,7 @@ async def running(
 def facts() -> Iterator[list[tuple[str, dict[str, object]]]]:
     """Every fact that is reported meanwhile."""
     heard: list[tuple[str, dict[str, object]]] = []
-    observe.listen(lambda name, _, fields: heard.append((name, fields)), observe.Level.DEBUG)
+    observe.listen(lambda name, _, fields: heard.append((name, fields)), Level.DEBUG)
     try:
         yield heard
     finally:

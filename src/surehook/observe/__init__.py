@@ -4,54 +4,14 @@ Reads   nothing      Writes  what its listeners write
 
     observe.emit("saga.created", correlation_id=…, saga_id=…, delivery_status=…)
 
-The names are a closed list, so that a log can be searched and a page can document it. No fact
-carries a payload, a signature or a secret.
+The names are a closed list (facts.py). No fact carries a payload, a signature or a secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 
-
-class Level(IntEnum):
-    DEBUG = 10
-    INFO = 20
-    WARNING = 30
-    ERROR = 40
-
-
-FACTS: dict[str, Level] = {
-    # one line per stage of one delivery
-    "event.accepted": Level.INFO,
-    "event.repeated": Level.INFO,
-    "saga.created": Level.INFO,
-    "job.created": Level.INFO,
-    "delivery.attempted": Level.INFO,
-    "job.given_back": Level.INFO,
-    "result.refused": Level.WARNING,  # a result that was no longer ours to write
-    "saga.completed": Level.INFO,
-    "saga.retrying": Level.INFO,
-    "saga.dead_lettered": Level.WARNING,
-    "lease.expired": Level.WARNING,
-    "dead_letter.written": Level.WARNING,
-    "dead_letter.requeued": Level.INFO,
-    # the HTTP API
-    "request.failed": Level.ERROR,  # our bug: the client got 500
-    # the life of a process
-    "process.started": Level.INFO,
-    "component.started": Level.INFO,
-    "component.draining": Level.INFO,
-    "component.stopped": Level.INFO,
-    "component.failed": Level.ERROR,
-    "database.lost": Level.ERROR,
-    "database.back": Level.INFO,
-    "observe.listening": Level.INFO,  # where this process serves health and figures
-    "registry.lost": Level.WARNING,  # nobody sees that this process runs; its work goes on
-    "registry.back": Level.INFO,
-    "hint.lost": Level.DEBUG,
-    "library.warned": Level.WARNING,  # what a library had to say, without its traceback
-}
+from surehook.observe.facts import FACTS, Level
 
 # Which installation this process works for; empty until it has opened a database.
 installation = ""

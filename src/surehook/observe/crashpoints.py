@@ -2,8 +2,7 @@
 
 Reads   SUREHOOK_TEST_CRASHPOINT, once, when a process starts       Writes  nothing
 
-Not armed, `await here(...)` is one comparison. The list of points is the list of things that the
-protocol must survive; tests/scenarios/test_crash_points.py runs the pipeline once per point.
+Not armed, `await here(...)` is one comparison. facts.py lists the points.
 """
 
 from __future__ import annotations
@@ -13,28 +12,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
-POINTS = (
-    "ingest.before_insert",
-    "ingest.after_insert",
-    "router.before_insert",
-    "router.after_insert",
-    "router.after_commit",
-    "orchestrator.before_create",
-    "orchestrator.after_create",
-    "orchestrator.after_start",
-    "orchestrator.before_apply",
-    "orchestrator.after_apply",
-    "worker.after_lease",
-    "worker.before_send",
-    "worker.after_send",
-    "worker.after_finish",
-    "cleaner.before_reset",
-    "cleaner.after_reset",
-    "deadletters.before_write",
-    "deadletters.after_write",
-    "deadletters.before_requeue",
-    "deadletters.after_requeue",
-)
+from surehook.observe.facts import POINTS
 
 Action = Callable[[], Awaitable[None]]
 

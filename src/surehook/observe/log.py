@@ -19,7 +19,8 @@ from typing import BinaryIO
 import msgspec
 
 from surehook import observe
-from surehook.observe import Level, emit, listen
+from surehook.observe import emit, listen
+from surehook.observe.facts import Level
 
 _FLUSH_LINES = 1000
 _COLOUR = re.compile(rb"\x1b\[\d+m")

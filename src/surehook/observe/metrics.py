@@ -21,8 +21,8 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from surehook import __version__, observe
-from surehook.observe import Level
+from surehook import __version__
+from surehook.observe.facts import FACTS, Level
 
 LATENCY_SECONDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -167,7 +167,7 @@ class Metrics:
         info = _gauge("surehook_info")
         info.add_metric([self.installation, __version__], 1)
         facts = _counter("surehook_facts_total")
-        for name in observe.FACTS:
+        for name in FACTS:
             facts.add_metric([name], self.facts[name])
         attempts = _counter("surehook_attempts_total")
         for result, number in sorted(self.attempts.items()):
