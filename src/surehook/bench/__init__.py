@@ -29,8 +29,9 @@ from surehook.delivery.signature import new_shared_secret
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import AnswerIsNo, Unreachable
 from surehook.model.records import SIGNING_PLACE, NewEvent
+from surehook.process.database import opened
 from surehook.receiver import certificates
-from surehook.store import open_database, store_of
+from surehook.store import store_of
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import DatabaseAccess, Login
@@ -238,24 +239,24 @@ class Bench:
 
     async def _publish(self, count: int, per_second: float | None) -> None:
         """Through ingest, by 64 publishers at once or at a steady rate."""
-        database = await open_database(self._config, self._access, "ingest")
-        hints = Hints()
-        hints.send_outward(database.notify)
-        ingest = Ingest(store_of(IngestStore, database), hints)
-        numbers = iter(range(count))
-        began = time.monotonic()
+        async with opened(self._config, self._access, "ingest") as database:
+            hints = Hints()
+            hints.send_outward(database.notify)
+            ingest = Ingest(store_of(IngestStore, database), hints)
+            numbers = iter(range(count))
+            began = time.monotonic()
 
-        async def publisher() -> None:
-            for number in numbers:
-                if per_second is not None:
-                    await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
-                event_type = f"bench.{number % self._plan.subscriptions}"
-                await ingest.publish(NewEvent(event_type, PAYLOAD))
+            async def publisher() -> None:
+                for number in numbers:
+                    if per_second is not None:
+                        due = began + number / per_second
+                        await asyncio.sleep(max(0.0, due - time.monotonic()))
+                    event_type = f"bench.{number % self._plan.subscriptions}"
+                    await ingest.publish(NewEvent(event_type, PAYLOAD))
 
-        await asyncio.gather(*(publisher() for _ in range(min(PUBLISHERS, count))))
-        self._stored += count
-        await hints.close()
-        await database.close()
+            await asyncio.gather(*(publisher() for _ in range(min(PUBLISHERS, count))))
+            self._stored += count
+            await hints.close()
 
     async def _latency(self, per_second: int, seconds: float) -> dict[str, float]:
         """From the event's row to its answered delivery, by the database's clock."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 
 import click
 
 from surehook.cli import Invocation
-from surehook.cli.database import on_database
+from surehook.cli.database import as_login
 from surehook.cli.output import waiting, wrapped
-from surehook.config import Config
 from surehook.config.parsers import duration
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.process import check as invariants
-from surehook.store import open_database, store_of
-from surehook.store.logins import DatabaseAccess
+from surehook.store import store_of
+from surehook.store.database import Database
 from surehook.store.observer import ObserverStore
 
 
@@ -28,19 +26,15 @@ from surehook.store.observer import ObserverStore
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def check(invocation: Invocation, since: str | None, margin: str | None, as_json: bool) -> None:
-    age = _seconds("--since", since)
-    apart = _seconds("--margin", margin)
+    age = None if since is None else _seconds("--since", since)
+    apart = invariants.MARGIN_SECONDS if margin is None else _seconds("--margin", margin)
     # A question about everything may take longer than a pipeline's statement.
-    with on_database(invocation, {"database.statement_timeout": "15m"}) as (config, access):
-        findings = asyncio.run(
-            _run(
-                config,
-                access,
-                age,
-                invariants.MARGIN_SECONDS if apart is None else apart,
-                as_json,
-            )
-        )
+    findings = as_login(
+        invocation,
+        "observer",
+        lambda database: _run(database, age, apart, as_json),
+        {"database.statement_timeout": "15m"},
+    )
     broken = [finding for finding in findings if finding.broken]
     if as_json:
         click.echo(json.dumps({"ok": not broken, "invariants": [_as_dict(f) for f in findings]}))
@@ -49,9 +43,7 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
         raise AnswerIsNo(f"{len(broken)} of {len(findings)} invariants {verb} broken.")
 
 
-def _seconds(option: str, given: str | None) -> float | None:
-    if given is None:
-        return None
+def _seconds(option: str, given: str) -> float:
     try:
         return duration(0, 100 * 365 * 86400)(given)
     except ValueError as wrong:
@@ -59,25 +51,21 @@ def _seconds(option: str, given: str | None) -> float | None:
 
 
 async def _run(
-    config: Config, access: DatabaseAccess, age: float | None, margin: float, as_json: bool
+    database: Database, age: float | None, margin: float, as_json: bool
 ) -> list[invariants.Finding]:
-    database = await open_database(config, access, "observer")
-    try:
-        store = store_of(ObserverStore, database)
-        since = invariants.BEGINNING
-        if age is not None:
-            since = await store.now() - timedelta(seconds=age)
-        rules = iter([rule for rule, *_ in invariants.INVARIANTS.values()])
-        with waiting(f"looking for broken: {next(rules)}") as line:
+    store = store_of(ObserverStore, database)
+    since = invariants.BEGINNING
+    if age is not None:
+        since = await store.now() - timedelta(seconds=age)
+    rules = iter([rule for rule, *_ in invariants.INVARIANTS.values()])
+    with waiting(f"looking for broken: {next(rules)}") as line:
 
-            def report(finding: invariants.Finding) -> None:
-                if not as_json:
-                    line.echo(_shown(finding))
-                line.now(f"looking for broken: {next(rules, 'nothing more')}")
+        def report(finding: invariants.Finding) -> None:
+            if not as_json:
+                line.echo(_shown(finding))
+            line.now(f"looking for broken: {next(rules, 'nothing more')}")
 
-            return await invariants.check(store, since=since, margin=margin, report=report)
-    finally:
-        await database.close()
+        return await invariants.check(store, since=since, margin=margin, report=report)
 
 
 def _shown(finding: invariants.Finding) -> str:

@@ -8,15 +8,20 @@ acts on. An embedded server that does not run is started for as long as the comm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from surehook.cli import Invocation
 from surehook.cli.output import say_which
 from surehook.config import Config
-from surehook.process.database import open_access
+from surehook.process.database import open_access, opened
 from surehook.process.system import chosen
+from surehook.store.database import Database
 from surehook.store.logins import DatabaseAccess
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -30,3 +35,19 @@ def on_database(
     config = invocation.config({**(flags or {}), **found})
     with open_access(config) as access:
         yield config, access
+
+
+def as_login(
+    invocation: Invocation,
+    login: str,
+    work: Callable[[Database], Awaitable[Result]],
+    flags: Mapping[str, object] | None = None,
+) -> Result:
+    """Do it under this login, on the system that is acted on."""
+
+    async def run(config: Config, access: DatabaseAccess) -> Result:
+        async with opened(config, access, login) as database:
+            return await work(database)
+
+    with on_database(invocation, flags) as (config, access):
+        return asyncio.run(run(config, access))

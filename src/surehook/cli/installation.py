@@ -66,9 +66,8 @@ def renew(invocation: Invocation, yes: bool, as_json: bool) -> None:
 async def _run(config: Config, access: DatabaseAccess, new: str | None) -> str:
     """What it is; or, given a new one, what it has become."""
     engine = engine_of(access.url)
-    login = Login("migrate", access.url)
-    connection = await engine.connect(login, config.seconds("database.connect_timeout"))
-    try:
+    timeout = config.seconds("database.connect_timeout")
+    async with engine.session(Login("migrate", access.url), timeout) as connection:
         state = await engine.read_state(connection)
         state.refuse_if_too_new()
         state.refuse_if_too_old()
@@ -76,5 +75,3 @@ async def _run(config: Config, access: DatabaseAccess, new: str | None) -> str:
             await engine.set_installation(connection, new)
             state = await engine.read_state(connection)
         return state.installation
-    finally:
-        await connection.close()

@@ -22,7 +22,8 @@ from surehook.errors import AnswerIsNo
 from surehook.model.records import RunningComponent
 from surehook.pipeline.registry import alive
 from surehook.process.components import COMPONENTS
-from surehook.store import open_database, store_of
+from surehook.process.database import opened
+from surehook.store import store_of
 from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 
@@ -53,11 +54,8 @@ def status(invocation: Invocation, as_json: bool) -> None:
 
 
 async def _read(config: Config, access: DatabaseAccess) -> tuple[str, list[RunningComponent]]:
-    database = await open_database(config, access, "observer")
-    try:
+    async with opened(config, access, "observer") as database:
         return database.installation, await store_of(ObserverStore, database).processes()
-    finally:
-        await database.close()
 
 
 def _show(known: Sequence[RunningComponent], missing: Sequence[str]) -> None:

@@ -7,12 +7,14 @@ Writes  nothing itself; starting the embedded server creates its data directory
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from surehook.config import Config
 from surehook.errors import EmbeddedServerError
+from surehook.store import open_database
+from surehook.store.database import Database
 from surehook.store.logins import DatabaseAccess
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ def open_access(config: Config) -> Iterator[DatabaseAccess]:
             role_secret or server.role_secret,
             encryption_key or server.encryption_key,
         )
+
+
+@asynccontextmanager
+async def opened(config: Config, access: DatabaseAccess, login: str) -> AsyncIterator[Database]:
+    """The login's connections for as long as the block lasts."""
+    database = await open_database(config, access, login)
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 @contextmanager

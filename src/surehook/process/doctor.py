@@ -13,7 +13,8 @@ from typing import Any
 from surehook.config import Config
 from surehook.delivery.secrets import HOW_TO_MAKE, SETTING, Sealer, SealingError, parse_keys
 from surehook.errors import AnswerIsNo
-from surehook.store import engine_of, open_database, store_of
+from surehook.process.database import opened
+from surehook.store import engine_of, store_of
 from surehook.store.findings import Finding, Level
 from surehook.store.logins import DatabaseAccess
 from surehook.store.worker import WorkerStore
@@ -33,11 +34,8 @@ async def _encryption_key(config: Config, access: DatabaseAccess) -> Finding:
     """Whether the worker will be able to sign: it must have the key of what was stored last."""
     try:
         sealer = Sealer(parse_keys(access.encryption_key or ""))
-        database = await open_database(config, access, "worker")
-        try:
+        async with opened(config, access, "worker") as database:
             stored = await store_of(WorkerStore, database, "doctor").newest_secret()
-        finally:
-            await database.close()
         for sealed in stored:
             sealer.require_key_of(sealed)
     except SealingError as error:
