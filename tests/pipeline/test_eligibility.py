@@ -165,7 +165,7 @@ async def test_an_event_routed_before_the_end_of_its_subscription_was_committed_
         await transaction.commit()
     assert await pairs(owner) == {(event, subscription)}
     assert await broken_invariants(open_store, margin=60) == {}
-    assert set(await broken_invariants(open_store)) == {"unowed_sagas"}
+    assert set(await broken_invariants(open_store)) == {"unowed_deliveries"}
 
 
 # ── Other types, other tenants ────────────────────────────────────────────────────────────────

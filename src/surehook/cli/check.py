@@ -29,18 +29,20 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
     age = None if since is None else _seconds("--since", since)
     apart = invariants.MARGIN_SECONDS if margin is None else _seconds("--margin", margin)
     # A question about everything may take longer than a pipeline's statement.
-    findings = as_login(
+    verdicts = as_login(
         invocation,
         "observer",
         lambda database: _run(database, age, apart, as_json),
         {"database.statement_timeout": "15m"},
     )
-    broken = [finding for finding in findings if finding.broken]
+    broken = [verdict for verdict in verdicts if verdict.broken]
     if as_json:
-        click.echo(json.dumps({"ok": not broken, "invariants": [_as_dict(f) for f in findings]}))
+        click.echo(
+            json.dumps({"ok": not broken, "invariants": [_as_dict(one) for one in verdicts]})
+        )
     if broken:
         verb = "is" if len(broken) == 1 else "are"
-        raise AnswerIsNo(f"{len(broken)} of {len(findings)} invariants {verb} broken.")
+        raise AnswerIsNo(f"{len(broken)} of {len(verdicts)} invariants {verb} broken.")
 
 
 def _seconds(option: str, given: str) -> float:
@@ -52,7 +54,7 @@ def _seconds(option: str, given: str) -> float:
 
 async def _run(
     database: Database, age: float | None, margin: float, as_json: bool
-) -> list[invariants.Finding]:
+) -> list[invariants.Verdict]:
     store = store_of(ObserverStore, database)
     since = invariants.BEGINNING
     if age is not None:
@@ -60,27 +62,27 @@ async def _run(
     rules = iter([rule for rule, *_ in invariants.INVARIANTS.values()])
     with waiting(f"looking for broken: {next(rules)}") as line:
 
-        def report(finding: invariants.Finding) -> None:
+        def report(verdict: invariants.Verdict) -> None:
             if not as_json:
-                line.echo(_shown(finding))
+                line.echo(_shown(verdict))
             line.now(f"looking for broken: {next(rules, 'nothing more')}")
 
         return await invariants.check(store, since=since, margin=margin, report=report)
 
 
-def _shown(finding: invariants.Finding) -> str:
-    word, colour = ("broken", "red") if finding.broken else ("ok", "green")
-    rule = wrapped(f"{finding.rule} ({finding.seconds:.2f} s)", 8)
-    more = [*finding.broken, *([finding.note] if finding.note else [])]
+def _shown(verdict: invariants.Verdict) -> str:
+    word, colour = ("broken", "red") if verdict.broken else ("ok", "green")
+    rule = wrapped(f"{verdict.rule} ({verdict.seconds:.2f} s)", 8)
+    more = [*verdict.broken, *([verdict.note] if verdict.note else [])]
     below = [f"        {wrapped(line, 8)}" for line in more]
     return "\n".join([f"{click.style(f'{word:<6}', fg=colour)}  {rule}", *below])
 
 
-def _as_dict(finding: invariants.Finding) -> dict[str, object]:
+def _as_dict(verdict: invariants.Verdict) -> dict[str, object]:
     return {
-        "invariant": finding.invariant,
-        "rule": finding.rule,
-        "broken": list(finding.broken),
-        "seconds": round(finding.seconds, 3),
-        "note": finding.note,
+        "invariant": verdict.invariant,
+        "rule": verdict.rule,
+        "broken": list(verdict.broken),
+        "seconds": round(verdict.seconds, 3),
+        "note": verdict.note,
     }

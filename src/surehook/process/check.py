@@ -15,43 +15,55 @@ from surehook.store.observer import COUNT_MAX, ObserverStore
 
 # invariant → what must hold, and what its two ids are
 INVARIANTS: dict[str, tuple[str, str, str]] = {
-    "duplicate_sagas": (
-        "one saga per event, subscription and requeue",
+    "duplicate_deliveries": (
+        "one delivery per event, subscription and requeue",
         "event",
         "subscription",
     ),
-    "missing_sagas": (
-        "every event has a saga for each subscription that was eligible when it was created "
+    "missing_deliveries": (
+        "every event has a delivery for each subscription that was eligible when it was created "
         "and is now",
         "event",
         "subscription",
     ),
-    "unowed_sagas": (
-        "every routed saga is of an event that was created while its subscription was eligible",
-        "saga",
+    "unowed_deliveries": (
+        "every routed delivery is of an event that was created while its subscription was eligible",
+        "delivery",
         "event",
     ),
-    "stray_sagas": (
-        "every saga belongs to an event and a subscription of its tenant",
-        "saga",
+    "stray_deliveries": (
+        "every delivery belongs to an event and a subscription of its tenant",
+        "delivery",
         "event",
     ),
-    "two_active_jobs": ("at most one active job per saga", "saga", "job"),
-    "attempt_counts": ("attempt_count equals the finished jobs", "saga", "event"),
+    "two_active_attempts": ("at most one active attempt per delivery", "delivery", "attempt"),
+    "attempt_counts": ("attempt_count equals the finished attempts", "delivery", "event"),
     "completed_without_delivery": (
-        "Completed only with a Completed last job",
-        "saga",
+        "Completed only with a Completed last attempt",
+        "delivery",
         "event",
     ),
-    "active_job_of_finished_saga": ("no active job on a finished saga", "saga", "job"),
-    "dead_letter_missing": ("every DeadLettered saga has its dead letter", "saga", "event"),
-    "dead_letter_of_the_living": (
-        "only DeadLettered sagas have dead letters",
-        "dead letter",
-        "saga",
+    "active_attempt_of_finished_delivery": (
+        "no active attempt on a finished delivery",
+        "delivery",
+        "attempt",
     ),
-    "requeued_twice": ("no dead letter is requeued twice", "dead letter", "saga"),
-    "in_progress_without_job": ("nothing is InProgress without its job", "saga", "event"),
+    "dead_letter_missing": (
+        "every DeadLettered delivery has its dead letter",
+        "delivery",
+        "event",
+    ),
+    "dead_letter_without_dead_delivery": (
+        "only DeadLettered deliveries have dead letters",
+        "dead letter",
+        "delivery",
+    ),
+    "requeued_twice": ("no dead letter is requeued twice", "dead letter", "delivery"),
+    "in_progress_without_attempt": (
+        "nothing is InProgress without its attempt",
+        "delivery",
+        "event",
+    ),
 }
 
 SHOWN_MAX = 20
@@ -60,7 +72,7 @@ BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Verdict:
     """One invariant and what breaks it."""
 
     invariant: str
@@ -75,19 +87,19 @@ async def check(
     *,
     since: datetime = BEGINNING,
     margin: float = MARGIN_SECONDS,
-    report: Callable[[Finding], None] = lambda _: None,
-) -> list[Finding]:
-    """Every invariant's finding, in order."""
-    findings = []
+    report: Callable[[Verdict], None] = lambda _: None,
+) -> list[Verdict]:
+    """The verdict on every invariant, in order."""
+    verdicts = []
     for name, (rule, first, second) in INVARIANTS.items():
         began = time.monotonic()
         rows = await store.broken(name, since, margin, SHOWN_MAX)
         broken = tuple(f"{first} {a}, {second} {b}: {facts}" for a, b, facts in rows)
-        note = await _owed_nothing(store) if name == "missing_sagas" else ""
-        finding = Finding(name, rule, broken, time.monotonic() - began, note)
-        report(finding)
-        findings.append(finding)
-    return findings
+        note = await _owed_nothing(store) if name == "missing_deliveries" else ""
+        verdict = Verdict(name, rule, broken, time.monotonic() - began, note)
+        report(verdict)
+        verdicts.append(verdict)
+    return verdicts
 
 
 async def _owed_nothing(store: ObserverStore) -> str:

@@ -2,16 +2,16 @@
 -- invariant: an id or two and a sentence's worth of facts. :since bounds the age of what is looked
 -- at, :margin is how long two tables may be apart.
 
--- name: check_duplicate_sagas :many
+-- name: check_duplicate_deliveries :many
 -- The unique key forbids it inside a bucket; across buckets only this sees it.
-SELECT event_id, subscription_id, CONCAT('requeued_from ', requeued_from, ': ', COUNT(*), ' sagas')
+SELECT event_id, subscription_id, CONCAT('requeued_from ', requeued_from, ': ', COUNT(*), ' deliveries')
 FROM webhook_delivery_sagas
 WHERE created_at >= :since
 GROUP BY event_id, subscription_id, requeued_from
 HAVING COUNT(*) > 1
 LIMIT :count;
 
--- name: check_missing_sagas :many
+-- name: check_missing_deliveries :many
 -- A subscription that is active and verified has a saga for every event that was created inside one
 -- of its intervals. One that has just become so may still be given what it is owed.
 SELECT e.id, s.id, CONCAT('event of ', e.created_at)
@@ -38,7 +38,7 @@ SELECT
     (SELECT count(*) FROM subscriptions WHERE NOT (active AND verified)),
     (SELECT count(*) FROM (SELECT 1 AS one FROM router_held LIMIT :most) AS held);
 
--- name: check_unowed_sagas :many
+-- name: check_unowed_deliveries :many
 -- A routed saga is of an event that was created inside one of the subscription's intervals. The end
 -- of one is seen when it commits: until then the router goes on. Of the time before intervals were
 -- kept nothing is known.
@@ -59,7 +59,7 @@ WHERE g.created_at >= :since AND g.requeued_from = 0
         AND h.eligible_until > e.created_at - INTERVAL :margin SECOND)
 LIMIT :count;
 
--- name: check_stray_sagas :many
+-- name: check_stray_deliveries :many
 -- A saga belongs to an event and a subscription that exist and are, or were, of the same tenant.
 SELECT g.id, g.event_id, CONCAT('subscription ', g.subscription_id)
 FROM webhook_delivery_sagas g
@@ -71,8 +71,8 @@ WHERE g.created_at >= :since AND (e.id IS NULL OR s.id IS NULL OR s.tenant <> e.
         WHERE h.subscription_id = s.id AND h.tenant = e.tenant))
 LIMIT :count;
 
--- name: check_two_active_jobs :many
-SELECT saga_id, MAX(id), CONCAT(COUNT(*), ' active jobs')
+-- name: check_two_active_attempts :many
+SELECT saga_id, MAX(id), CONCAT(COUNT(*), ' active attempts')
 FROM webhook_delivery_jobs
 WHERE status IN ('Pending', 'Leased')
 GROUP BY saga_id
@@ -82,7 +82,7 @@ LIMIT :count;
 -- name: check_attempt_counts :many
 -- A finished saga has applied each of its jobs once; one under way has at most one job more.
 SELECT g.id, g.event_id, CONCAT(g.status, ' with attempt_count ', g.attempt_count, ', ',
-    COUNT(IF(j.status IN ('Completed', 'Failed'), 1, NULL)), ' finished jobs of ', COUNT(j.id))
+    COUNT(IF(j.status IN ('Completed', 'Failed'), 1, NULL)), ' finished attempts of ', COUNT(j.id))
 FROM webhook_delivery_sagas g
 LEFT JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
     ON j.saga_id = g.id AND j.bucket = g.bucket
@@ -97,7 +97,7 @@ LIMIT :count;
 
 -- name: check_completed_without_delivery :many
 -- Completed only because its last job is.
-SELECT g.id, g.event_id, CONCAT('last job ', COALESCE(g.last_status, 'missing'))
+SELECT g.id, g.event_id, CONCAT('last attempt ', COALESCE(g.last_status, 'missing'))
 FROM (
     SELECT s.id, s.event_id, (
         SELECT j.status FROM webhook_delivery_jobs j
@@ -110,8 +110,8 @@ FROM (
 WHERE NOT g.last_status <=> 'Completed'
 LIMIT :count;
 
--- name: check_active_job_of_finished_saga :many
-SELECT j.saga_id, j.id, CONCAT('a ', j.status, ' job of a ', g.status, ' saga')
+-- name: check_active_attempt_of_finished_delivery :many
+SELECT j.saga_id, j.id, CONCAT('a ', j.status, ' attempt of a ', g.status, ' delivery')
 FROM webhook_delivery_jobs j
 JOIN webhook_delivery_sagas g ON g.id = j.saga_id AND g.bucket = j.bucket
 WHERE j.status IN ('Pending', 'Leased') AND g.status IN ('Completed', 'DeadLettered')
@@ -125,22 +125,22 @@ WHERE g.status = 'DeadLettered' AND g.updated_at >= :since
   AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.saga_id = g.id AND d.bucket = g.bucket)
 LIMIT :count;
 
--- name: check_dead_letter_of_the_living :many
-SELECT d.id, d.saga_id, CONCAT('saga ', COALESCE(g.status, 'missing'))
+-- name: check_dead_letter_without_dead_delivery :many
+SELECT d.id, d.saga_id, CONCAT('delivery ', COALESCE(g.status, 'missing'))
 FROM dead_letters d
 LEFT JOIN webhook_delivery_sagas g ON g.id = d.saga_id AND g.bucket = d.bucket
 WHERE d.failed_at >= :since AND NOT g.status <=> 'DeadLettered'
 LIMIT :count;
 
 -- name: check_requeued_twice :many
-SELECT requeued_from, MAX(id), CONCAT(COUNT(*), ' sagas')
+SELECT requeued_from, MAX(id), CONCAT(COUNT(*), ' deliveries')
 FROM webhook_delivery_sagas
 WHERE created_at >= :since AND requeued_from <> 0
 GROUP BY requeued_from
 HAVING COUNT(*) > 1
 LIMIT :count;
 
--- name: check_in_progress_without_job :many
+-- name: check_in_progress_without_attempt :many
 SELECT g.id, g.event_id, CONCAT('attempt of ', g.next_attempt_at)
 FROM webhook_delivery_sagas g
 WHERE g.status = 'InProgress' AND NOT EXISTS (

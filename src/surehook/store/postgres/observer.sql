@@ -2,16 +2,16 @@
 -- invariant: an id or two and a sentence's worth of facts. :since bounds the age of what is looked
 -- at, :margin is how long two tables may be apart.
 
--- name: check_duplicate_sagas :many
+-- name: check_duplicate_deliveries :many
 -- The unique key forbids it inside a bucket; across buckets only this sees it.
-SELECT event_id, subscription_id, 'requeued_from ' || requeued_from || ': ' || count(*) || ' sagas'
+SELECT event_id, subscription_id, 'requeued_from ' || requeued_from || ': ' || count(*) || ' deliveries'
 FROM webhook_delivery_sagas
 WHERE created_at >= :since
 GROUP BY event_id, subscription_id, requeued_from
 HAVING count(*) > 1
 LIMIT :count;
 
--- name: check_missing_sagas :many
+-- name: check_missing_deliveries :many
 -- A subscription that is active and verified has a saga for every event that was created inside one
 -- of its intervals. One that has just become so may still be given what it is owed.
 SELECT e.id, s.id, 'event of ' || e.created_at
@@ -38,7 +38,7 @@ SELECT
     (SELECT count(*) FROM subscriptions WHERE NOT (active AND verified)),
     (SELECT count(*) FROM (SELECT 1 AS one FROM router_held LIMIT :most) AS held);
 
--- name: check_unowed_sagas :many
+-- name: check_unowed_deliveries :many
 -- A routed saga is of an event that was created inside one of the subscription's intervals. The end
 -- of one is seen when it commits: until then the router goes on. Of the time before intervals were
 -- kept nothing is known.
@@ -59,7 +59,7 @@ WHERE g.created_at >= :since AND g.requeued_from = 0
         AND h.eligible_until > e.created_at - interval '1 second' * :margin::float8)
 LIMIT :count;
 
--- name: check_stray_sagas :many
+-- name: check_stray_deliveries :many
 -- A saga belongs to an event and a subscription that exist and are, or were, of the same tenant.
 SELECT g.id, g.event_id, 'subscription ' || g.subscription_id
 FROM webhook_delivery_sagas g
@@ -71,8 +71,8 @@ WHERE g.created_at >= :since AND (e.id IS NULL OR s.id IS NULL OR s.tenant <> e.
         WHERE h.subscription_id = s.id AND h.tenant = e.tenant))
 LIMIT :count;
 
--- name: check_two_active_jobs :many
-SELECT saga_id, max(id), count(*) || ' active jobs'
+-- name: check_two_active_attempts :many
+SELECT saga_id, max(id), count(*) || ' active attempts'
 FROM webhook_delivery_jobs
 WHERE status IN ('Pending', 'Leased')
 GROUP BY saga_id
@@ -82,7 +82,7 @@ LIMIT :count;
 -- name: check_attempt_counts :many
 -- A finished saga has applied each of its jobs once; one under way has at most one job more.
 SELECT g.id, g.event_id, g.status || ' with attempt_count ' || g.attempt_count || ', '
-    || count(j.id) FILTER (WHERE j.status IN ('Completed', 'Failed')) || ' finished jobs of '
+    || count(j.id) FILTER (WHERE j.status IN ('Completed', 'Failed')) || ' finished attempts of '
     || count(j.id)
 FROM webhook_delivery_sagas g
 LEFT JOIN webhook_delivery_jobs j ON j.saga_id = g.id AND j.bucket = g.bucket
@@ -97,7 +97,7 @@ LIMIT :count;
 
 -- name: check_completed_without_delivery :many
 -- Completed only because its last job is.
-SELECT g.id, g.event_id, 'last job ' || COALESCE(last.status::text, 'missing')
+SELECT g.id, g.event_id, 'last attempt ' || COALESCE(last.status::text, 'missing')
 FROM webhook_delivery_sagas g
 LEFT JOIN LATERAL (
     SELECT status FROM webhook_delivery_jobs j
@@ -108,8 +108,8 @@ WHERE g.created_at >= :since AND g.status = 'Completed'
   AND last.status IS DISTINCT FROM 'Completed'
 LIMIT :count;
 
--- name: check_active_job_of_finished_saga :many
-SELECT j.saga_id, j.id, 'a ' || j.status || ' job of a ' || g.status || ' saga'
+-- name: check_active_attempt_of_finished_delivery :many
+SELECT j.saga_id, j.id, 'a ' || j.status || ' attempt of a ' || g.status || ' delivery'
 FROM webhook_delivery_jobs j
 JOIN webhook_delivery_sagas g ON g.id = j.saga_id AND g.bucket = j.bucket
 WHERE j.status IN ('Pending', 'Leased') AND g.status IN ('Completed', 'DeadLettered')
@@ -123,22 +123,22 @@ WHERE g.status = 'DeadLettered' AND g.updated_at >= :since
   AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.saga_id = g.id AND d.bucket = g.bucket)
 LIMIT :count;
 
--- name: check_dead_letter_of_the_living :many
-SELECT d.id, d.saga_id, 'saga ' || COALESCE(g.status::text, 'missing')
+-- name: check_dead_letter_without_dead_delivery :many
+SELECT d.id, d.saga_id, 'delivery ' || COALESCE(g.status::text, 'missing')
 FROM dead_letters d
 LEFT JOIN webhook_delivery_sagas g ON g.id = d.saga_id AND g.bucket = d.bucket
 WHERE d.failed_at >= :since AND g.status IS DISTINCT FROM 'DeadLettered'
 LIMIT :count;
 
 -- name: check_requeued_twice :many
-SELECT requeued_from, max(id), count(*) || ' sagas'
+SELECT requeued_from, max(id), count(*) || ' deliveries'
 FROM webhook_delivery_sagas
 WHERE created_at >= :since AND requeued_from <> 0
 GROUP BY requeued_from
 HAVING count(*) > 1
 LIMIT :count;
 
--- name: check_in_progress_without_job :many
+-- name: check_in_progress_without_attempt :many
 SELECT g.id, g.event_id, 'attempt of ' || g.next_attempt_at
 FROM webhook_delivery_sagas g
 WHERE g.status = 'InProgress' AND NOT EXISTS (
