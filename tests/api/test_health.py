@@ -136,10 +136,10 @@ async def test_figures_show_rates_backlog_age_and_connections(
     reply = await until(counted)
     figures = samples(reply.body)
     assert figures["surehook_facts_total", "event.accepted"] == 3
-    assert figures["surehook_backlog", "sagas", "Pending"] == 2
-    assert figures["surehook_backlog", "sagas", "InProgress"] == 1
-    assert figures["surehook_backlog", "jobs", "Pending"] == 1
-    assert figures["surehook_backlog_oldest_seconds", "sagas", "Pending"] > 0
+    assert figures["surehook_backlog", "deliveries", "Pending"] == 2
+    assert figures["surehook_backlog", "deliveries", "InProgress"] == 1
+    assert figures["surehook_backlog", "attempts", "Pending"] == 1
+    assert figures["surehook_backlog_oldest_seconds", "deliveries", "Pending"] > 0
     assert figures["surehook_backlog", "dead_letters", "kept"] == 0
     assert figures["surehook_component_step_age_seconds", "api"] >= 0
     assert figures["surehook_database_connections", "ingest", "idle"] >= 1

@@ -28,7 +28,7 @@ from surehook.store.logins import DatabaseAccess
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore
 
-TWO_WAIT = b'surehook_backlog{stage="sagas",state="Pending"} 2.0'
+TWO_WAIT = b'surehook_backlog{stage="deliveries",state="Pending"} 2.0'
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 Reads   facts, and what it is given about backlog and connections       Writes  nothing
 
 Counting a fact is one addition; Prometheus' own objects are made when someone asks. Labels come
-from closed lists (facts, error codes, states, components), so that their number is bounded.
+from closed lists (facts, error codes, states, components), which bounds their number.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "surehook_attempt_seconds": (
         "histogram",
         (),
-        "From the lease of a job to the end of its attempt.",
+        "From the lease of an attempt to its end.",
     ),
     "surehook_delivery_latency_seconds": (
         "histogram",
@@ -61,7 +61,8 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "surehook_backlog": (
         "gauge",
         ("stage", "state"),
-        "What waits, in the whole system; counted up to 50,000 per state.",
+        "What waits, in the whole system, of `events`, `deliveries`, `attempts` and `dead_letters`; "
+        "counted up to 50,000 per state.",
     ),
     "surehook_backlog_oldest_seconds": (
         "gauge",
@@ -70,8 +71,8 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "surehook_database_connections": (
         "gauge",
-        ("component", "state"),
-        "Connections of this process: `used`, `idle`.",
+        ("login", "state"),
+        "Connections of this process to the database: `used`, `idle`.",
     ),
     "surehook_requests_bytes": (
         "gauge",
@@ -103,7 +104,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is not counted by listening but looked up when somebody asks."""
+    """What is not counted by listening but looked up when a scrape asks."""
 
     backlog: Iterable[tuple[str, str, int, float]] = ()
     connections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -188,9 +189,9 @@ def _looked_up(figures: Figures) -> list[Metric]:
         waiting.add_metric([stage, state], number)
         oldest.add_metric([stage, state], seconds)
     used = _gauge("surehook_database_connections")
-    for component, (busy, idle) in sorted(figures.connections.items()):
-        used.add_metric([component, "used"], busy)
-        used.add_metric([component, "idle"], idle)
+    for login, (busy, idle) in sorted(figures.connections.items()):
+        used.add_metric([login, "used"], busy)
+        used.add_metric([login, "idle"], idle)
     held = _gauge("surehook_requests_bytes")
     held.add_metric([], figures.held_bytes)
     ages = _gauge("surehook_component_step_age_seconds")

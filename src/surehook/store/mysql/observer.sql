@@ -337,34 +337,34 @@ FROM (
     LIMIT :most
 ) AS unrouted
 UNION ALL
-SELECT 'sagas', 'Pending', COUNT(*),
+SELECT 'deliveries', 'Pending', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(next_attempt_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'Pending' ORDER BY next_attempt_at LIMIT :most
 ) AS pending
 UNION ALL
-SELECT 'sagas', 'InProgress', COUNT(*),
+SELECT 'deliveries', 'InProgress', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(next_attempt_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'InProgress' ORDER BY next_attempt_at LIMIT :most
 ) AS in_progress
 UNION ALL
-SELECT 'sagas', 'PendingRetry', COUNT(*),
+SELECT 'deliveries', 'PendingRetry', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(next_attempt_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'PendingRetry' ORDER BY next_attempt_at LIMIT :most
 ) AS pending_retry
 UNION ALL
-SELECT 'jobs', 'Pending', COUNT(*),
+SELECT 'attempts', 'Pending', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (
     SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Pending' LIMIT :most
 ) AS waiting_jobs
 UNION ALL
-SELECT 'jobs', 'Leased', COUNT(*),
+SELECT 'attempts', 'Leased', COUNT(*),
     TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1e6
 FROM (
     SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Leased' LIMIT :most

@@ -339,31 +339,31 @@ FROM (
     LIMIT :most
 ) AS unrouted
 UNION ALL
-SELECT 'sagas', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+SELECT 'deliveries', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'Pending' ORDER BY next_attempt_at LIMIT :most
 ) AS pending
 UNION ALL
-SELECT 'sagas', 'InProgress', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+SELECT 'deliveries', 'InProgress', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'InProgress' ORDER BY next_attempt_at LIMIT :most
 ) AS in_progress
 UNION ALL
-SELECT 'sagas', 'PendingRetry', count(*),
+SELECT 'deliveries', 'PendingRetry', count(*),
     EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'PendingRetry' ORDER BY next_attempt_at LIMIT :most
 ) AS pending_retry
 UNION ALL
-SELECT 'jobs', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
+SELECT 'attempts', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
 FROM (
     SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Pending' LIMIT :most
 ) AS waiting_jobs
 UNION ALL
-SELECT 'jobs', 'Leased', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
+SELECT 'attempts', 'Leased', count(*), EXTRACT(epoch FROM surehook_now() - min(created_at))
 FROM (
     SELECT created_at FROM webhook_delivery_jobs WHERE status = 'Leased' LIMIT :most
 ) AS leased_jobs
