@@ -1,6 +1,6 @@
 """`surehook bench`: what a delivery costs on this machine, and a proof that none was lost.
 
-Reads   nothing of yours        Writes  a database of its own in a temporary directory
+Reads   nothing of yours        Writes  its own database in a temporary directory
 
 It starts an embedded PostgreSQL with durable settings, a receiver, one process with the worker and
 one with the rest, stores events, waits until all are delivered, and compares what the database

@@ -1,8 +1,8 @@
-"""A TLS endpoint that does as little as possible, in a process of its own. Not for real use.
+"""A TLS endpoint that does as little as possible, in its own process. Not for real use.
 
 Reads   POSTs       Writes  answers; on standard output its port, and at the end what it received
 
-It counts each webhook-id, so that the measurement can prove that nothing was lost or doubled.
+It counts each webhook-id: proof that nothing was lost or doubled.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Endpoint:
             if not self._shaken:
                 self._sock.do_handshake()
                 self._shaken = True
-            # Until TLS has nothing more: what it holds back wakes nobody.
+            # Until TLS has nothing more: what it holds back wakes no reader.
             while data := self._sock.recv(_RECORD_BYTES):
                 self._parser.feed_data(data)
                 if not self._sock.pending():
@@ -84,7 +84,7 @@ async def _receive(server_file: Path) -> None:
 
     loop.add_reader(server.fileno(), accept)
     print(server.getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)  # until whoever started us closes it
+    await loop.run_in_executor(None, sys.stdin.read)  # until our parent closes it
     answer = {
         "posts": counts.posts.total(),
         "connections": counts.connections,

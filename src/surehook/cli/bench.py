@@ -1,4 +1,4 @@
-"""`surehook bench`: measures this machine. Writes to a database of its own, removed at the end."""
+"""`surehook bench`: measures this machine. Writes to its own database, removed at the end."""
 
 from __future__ import annotations
 

@@ -154,8 +154,8 @@ async def _stop_when_unread(development: Development) -> None:
     except (AttributeError, OSError, ValueError):
         return  # closed, or no file
     poll = select.poll()
-    poll.register(output, 0)  # errors are told unasked: nobody reads any more
-    while not poll.poll(0):  # noqa: ASYNC110 — no loop tells of it
+    poll.register(output, 0)  # poll always reports errors: the reader has gone
+    while not poll.poll(0):  # noqa: ASYNC110 — no loop reports it
         await asyncio.sleep(READER_LOOK_SECONDS)
     development.stop()
 

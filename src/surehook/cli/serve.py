@@ -1,4 +1,4 @@
-"""`surehook serve` and `surehook run`: components at work until told to end.
+"""`surehook serve` and `surehook run`: components at work until SIGTERM or SIGINT.
 
 Reads   the configuration       Writes  the schema of an embedded database; else what they do
 """
@@ -100,7 +100,7 @@ async def _serve(
 
 async def make_ready(config: Config, access: DatabaseAccess, component: str) -> None:
     """Refuse a server that forgets acknowledged writes; bring our own database up to date, which
-    needs nobody's permission."""
+    needs no permission."""
     timeout = config.seconds("database.connect_timeout")
     # Someone else's database may give us no login but the components' own.
     who = (

@@ -26,7 +26,7 @@ from surehook.model.retry import PRESETS, Policy
 # Of the client, of `listen` and of this module: no settings, but no mistakes either.
 OTHER_VARIABLES = ("SUREHOOK_CONFIG", "SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
 FILE_NAMES = (Path("surehook.toml"), Path("/etc/surehook/surehook.toml"))
-# A lease outlives its request by this much, so that a result can still be written.
+# A lease outlives its request by this much: time to write the result.
 LEASE_MARGIN_SECONDS = 5.0
 
 
@@ -155,7 +155,7 @@ class Config:
         return self._value("database.url") is None
 
     def without(self, key: str) -> Config:
-        """As if nobody had said anything about this setting."""
+        """The same with this setting at its default."""
         setting = BY_KEY[key]
         unsaid = Origin(setting, setting.default, "default")
         return Config({**self.origins, key: unsaid}, self.login_urls)

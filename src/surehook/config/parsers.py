@@ -148,7 +148,7 @@ def address(value: object) -> str:
 
 def address_or_word(*words: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
-        if value is False and "off" in words:  # TOML has a word of its own for it
+        if value is False and "off" in words:  # TOML's own word for it
             return "off"
         if value in words:
             return str(value)

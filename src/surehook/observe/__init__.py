@@ -38,7 +38,7 @@ def identify(name: str) -> None:
 
 
 def wanted(name: str) -> bool:
-    """Whether anyone hears this fact: saves building thousands of them in vain."""
+    """Whether any listener wants this fact: saves building thousands of them for none."""
     return bool(_listeners) and FACTS[name] >= _threshold
 
 

@@ -20,7 +20,7 @@ _armed: dict[str, Action] | None = None
 
 
 class Crash(BaseException):
-    """Raised at an armed point; not an Exception, so that no recovery code takes it for one."""
+    """Raised at an armed point; not an Exception: no recovery code may catch it."""
 
 
 async def here(point: str) -> None:

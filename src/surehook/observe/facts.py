@@ -43,7 +43,7 @@ FACTS: dict[str, Level] = {
     "database.lost": Level.ERROR,
     "database.back": Level.INFO,
     "observe.listening": Level.INFO,  # where this process serves health and figures
-    "registry.lost": Level.WARNING,  # nobody sees that this process runs; its work goes on
+    "registry.lost": Level.WARNING,  # `surehook status` does not see this process; its work goes on
     "registry.back": Level.INFO,
     "hint.lost": Level.DEBUG,
     "library.warned": Level.WARNING,  # what a library had to say, without its traceback

@@ -68,7 +68,7 @@ class Listener:
                     writer.write(await self._answer(head))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # who does not ask properly gets no answer
+            pass  # a malformed request gets no answer
         finally:
             self._open -= 1
             writer.close()
@@ -108,7 +108,7 @@ def _bound(address: str) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, int(port)))
-        made.listen(BACKLOG)  # who comes before start() waits a moment
+        made.listen(BACKLOG)  # a request before start() waits a moment
     except OSError as error:
         made.close()
         raise Unreachable(

@@ -2,7 +2,7 @@
 
 Reads   facts       Writes  one stream
 
-Lines are collected and written together when the loop comes round, so that a batch of 500 facts
+Lines are collected and written together when the loop comes round, so a batch of 500 facts
 costs one write; anything worse than info is written at once.
 """
 
@@ -58,7 +58,7 @@ class Log:
                 self._stream.write(b"".join(lines))
                 self._stream.flush()
             except (BrokenPipeError, ValueError):
-                pass  # whoever read our log has gone; deliveries go on
+                pass  # the reader of our log has gone; deliveries go on
 
 
 _encoder = msgspec.json.Encoder()

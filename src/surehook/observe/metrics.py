@@ -61,7 +61,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "surehook_backlog": (
         "gauge",
         ("stage", "state"),
-        "What waits, in the whole system, of `events`, `deliveries`, `attempts` and `dead_letters`; "
+        "What waits, in the whole system: `events`, `deliveries`, `attempts`, `dead_letters`; "
         "counted up to 50,000 per state.",
     ),
     "surehook_backlog_oldest_seconds": (

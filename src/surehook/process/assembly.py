@@ -73,7 +73,7 @@ class Assembly:
         )
 
     async def database(self, login: str) -> Database:
-        """The login's connections: one pool, whoever in this process asks for it."""
+        """The login's connections: one pool per process."""
         async with self._opening:
             if login not in self.databases:
                 database = await open_database(self.config, self._access, login)
@@ -91,7 +91,7 @@ class Assembly:
 
     @property
     def buckets(self) -> list[int]:
-        """The database has fixed how many there are: every login is told the same."""
+        """The first migration fixed how many there are; every login sees the same."""
         return list(range(next(iter(self.databases.values())).buckets))
 
     @property

@@ -103,7 +103,7 @@ async def check(
 
 
 async def _owed_nothing(store: ObserverStore) -> str:
-    """In words: who is owed nothing while it is disabled or unverified."""
+    """How many subscriptions are owed nothing because they are disabled or unverified."""
     subscriptions, held = await store.owed_nothing()
     if not subscriptions:
         return ""

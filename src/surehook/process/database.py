@@ -52,7 +52,7 @@ async def opened(config: Config, access: DatabaseAccess, login: str) -> AsyncIte
 
 @contextmanager
 def running_server(config: Config) -> Iterator[EmbeddedServer]:
-    """The embedded server: somebody's that runs already, else started here and stopped at the end.
+    """The embedded server: one that runs already, else started here and stopped at the end.
 
     While it is in use it is looked after: a supervisor that was killed is started again.
     """
@@ -61,7 +61,7 @@ def running_server(config: Config) -> Iterator[EmbeddedServer]:
         try:
             server.start()
         except EmbeddedServerError:
-            if not server.attach():  # somebody else was faster
+            if not server.attach():  # another process was faster
                 raise
     done = threading.Event()
     nurse = threading.Thread(target=_look_after, args=(server, done), daemon=True)

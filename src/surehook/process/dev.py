@@ -49,7 +49,7 @@ class Ready:
 
 
 def kept_key(directory: Path) -> str:
-    """The development key: made once, so that a pasted curl line also works tomorrow."""
+    """The development key: made once, and so a pasted curl line also works tomorrow."""
     file = directory / "key"
     if not file.exists():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -61,7 +61,7 @@ def kept_key(directory: Path) -> str:
 
 
 def free_address(wanted: str) -> str:
-    """The wanted address, or the same host with any free port if somebody listens there."""
+    """The wanted address, or the same host with any free port if that one is taken."""
     host, _, port = wanted.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     with socket.socket(family) as probe:
@@ -114,7 +114,7 @@ class Development:
         # Shown first: what is below the greeting arrived after it.
         try:
             self._shown(arrival)
-        except OSError:  # whoever read what we show has gone
+        except OSError:  # the reader of our output has gone
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.stop)
         if not arrival.challenge:

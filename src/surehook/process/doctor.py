@@ -3,7 +3,7 @@
 Reads   what the engine's own doctor reads, one sealed secret       Writes  nothing
 
 A finding is one line: what was looked at, what it means, what to do. A database that cannot be
-reached is no finding but DatabaseUnreachable.
+reached is DatabaseUnreachable, not a finding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One process at work: its components, health and figures for whoever asks, signals.
+"""One process at work: its components, its health and figures, its signals.
 
 Reads   the configuration       Writes  nothing itself
 
@@ -51,7 +51,7 @@ class Process:
 
     async def open(self, names: Sequence[str]) -> None:
         self._bind_listener(names)
-        if self.listener is not None or "api" in names:  # somebody can ask for the figures
+        if self.listener is not None or "api" in names:  # the figures are served
             observe.listen(self._parts.metrics)
         await self._parts.open(names)
         if "api" in names:
@@ -112,7 +112,7 @@ async def serve(
     names: Sequence[str],
     listening: Callable[[str], None] = lambda _address: None,
 ) -> None:
-    """Run these components in this process until it is told to end; `listening` gets the address
+    """Run these components in this process until SIGTERM or SIGINT; `listening` gets the address
     of the API, if it is among them."""
     crashpoints.arm_from_environment()
     process = Process(config, access)

@@ -100,7 +100,7 @@ def chosen(config: Config, *, must_exist: bool = True, embedded: bool = False) -
 
 
 def the_only(found: Sequence[System], how_to_name: str) -> System | None:
-    """That of several one is meant nobody guesses."""
+    """With several to choose from, do not guess."""
     if len(found) > 1:
         listed = "; ".join(map(_who_and_where, found))
         raise UsageError(f"{len(found)} systems run here: {listed}.", how_to_name)

@@ -4,7 +4,8 @@
 
 -- name: check_duplicate_deliveries :many
 -- The unique key forbids it inside a bucket; across buckets only this sees it.
-SELECT event_id, subscription_id, CONCAT('requeued_from ', requeued_from, ': ', COUNT(*), ' deliveries')
+SELECT event_id, subscription_id,
+    CONCAT('requeued_from ', requeued_from, ': ', COUNT(*), ' deliveries')
 FROM webhook_delivery_sagas
 WHERE created_at >= :since
 GROUP BY event_id, subscription_id, requeued_from

@@ -4,7 +4,8 @@
 
 -- name: check_duplicate_deliveries :many
 -- The unique key forbids it inside a bucket; across buckets only this sees it.
-SELECT event_id, subscription_id, 'requeued_from ' || requeued_from || ': ' || count(*) || ' deliveries'
+SELECT event_id, subscription_id,
+    'requeued_from ' || requeued_from || ': ' || count(*) || ' deliveries'
 FROM webhook_delivery_sagas
 WHERE created_at >= :since
 GROUP BY event_id, subscription_id, requeued_from
@@ -345,7 +346,8 @@ FROM (
     WHERE status = 'Pending' ORDER BY next_attempt_at LIMIT :most
 ) AS pending
 UNION ALL
-SELECT 'deliveries', 'InProgress', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+SELECT 'deliveries', 'InProgress', count(*),
+    EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'InProgress' ORDER BY next_attempt_at LIMIT :most
