@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from surehook.api import problems
 from surehook.api.app import ROUTES
 from surehook.api.routes import Route
-from surehook.api.shapes import TIME_EXAMPLE
 from surehook.delivery.outcome import ErrorCode
+from surehook.model.resources.shared import TIME_EXAMPLE
 from surehook.model.roles import BY_LOGIN, ROLES, Verb
 from surehook.observe.facts import FACTS
 from surehook.observe.metrics import METRICS

@@ -16,7 +16,7 @@ from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.model.ceilings import Ceilings
 from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE
 from surehook.store import store_of
-from surehook.store.subscriptions import Settings, SubscriptionStore
+from surehook.store.subscriptions import SubscriptionStore
 
 URL = "https://receiver.example/hook"
 SEALER = Sealer(parse_keys(servers.ENCRYPTION_KEY))
@@ -29,8 +29,8 @@ async def subscriptions(open_store: OpenStore) -> Subscriptions:
     return Subscriptions(store, SEALER, AddressGuard(), CEILINGS)
 
 
-def settings(**changes: Any) -> Settings:
-    return Settings(**{"event_type": "order.paid", "callback_url": URL, **changes})
+def settings(**changes: Any) -> dict[str, Any]:
+    return {"event_type": "order.paid", "callback_url": URL, **changes}
 
 
 async def test_a_new_subscription_is_active_but_not_verified_and_shows_its_secret_once(

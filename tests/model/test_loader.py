@@ -80,3 +80,25 @@ def test_every_sql_file_is_named_after_a_component() -> None:
         if file.name.endswith(".sql")
     }
     assert names and names <= set(BY_LOGIN)
+
+
+def test_braces_stand_for_what_follows_from_a_declaration() -> None:
+    text = (
+        "-- name: list_subscriptions :many Subscription\n"
+        "SELECT {Subscription s}, {Verification v AS verification} FROM subscriptions s, v;\n"
+        "-- name: change :none\nUPDATE subscriptions SET {Subscription:changes} WHERE id = :id;\n"
+    )
+    found = parse(text, "one.sql")
+    listed, change = found["list_subscriptions"], found["change"]
+    assert listed.text.startswith("SELECT s.id, s.tenant, s.event_type, ")
+    assert "v.id AS verification_id" in listed.text
+    assert listed.columns[0] == "id" and listed.columns[-1] == "verification_verified_at"
+    assert "tenant" not in change.parameters and "custom_headers" not in change.parameters
+    assert "active = CASE WHEN 'active' = ANY (:changed::text[]) THEN :active" in change.text
+    changed = parse(text, "one.sql", "mysql")["change"].text
+    assert "active = CASE WHEN FIND_IN_SET('active', :changed) THEN :active" in changed
+
+
+def test_a_declaration_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(Bug, match="no declaration Subscripton"):
+        parse("-- name: one :one Subscripton\nSELECT 1;\n", "one.sql")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.sql_rights import HOT, Found, Need, Unclear, analyse, parsable
+from support.sql_rights import HOT, Found, Need, Unclear, analyse, outputs, parsable
 from surehook.model import statements
 from surehook.model.roles import BY_LOGIN, ENGINES, ROLES_ON, TABLES_ON, Verb
 from surehook.model.statements import Statement
@@ -142,6 +142,15 @@ def test_a_statement_that_returns_nothing_has_nothing_to_return(
 ) -> None:
     if statement.returns == "none":
         assert "RETURNING" not in statement.text
+
+
+@every_statement
+def test_a_row_has_the_columns_of_the_record_that_the_statement_names(
+    engine: str, login: str, statement: Statement
+) -> None:
+    """In order and by name: a record is never filled by a place that was counted."""
+    if statement.record is not None:
+        assert outputs(parsable(engine, statement), engine) == list(statement.columns)
 
 
 # ── The check itself ──────────────────────────────────────────────────────────────────────────

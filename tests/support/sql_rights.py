@@ -112,15 +112,28 @@ def parsable(engine: str, statement: Statement) -> str:
     return re.sub(r"(?<![:\w]):[a-z_]+\b", "?", text)
 
 
-def analyse(text: str, engine: str = "postgres") -> Found:
-    """Everything about one statement, as `parsable` gives it."""
+def outputs(text: str, engine: str) -> list[str]:
+    """The names of the columns that a statement returns, in order."""
+    statement = _parsed(text, engine)
+    while isinstance(statement, exp.SetOperation):
+        statement = statement.left
+    return [one.alias_or_name for one in statement.args.get("returning") or statement.selects]
+
+
+def _parsed(text: str, engine: str) -> Node:
     # The parser knows JOIN after any function but unnest in UPDATE … FROM: give it another name.
     statements = sqlglot.parse(text.replace("unnest(", "rows_of("), read=engine)
     if len(statements) != 1 or statements[0] is None:
         raise Unclear("not exactly one statement")
+    return statements[0]
+
+
+def analyse(text: str, engine: str = "postgres") -> Found:
+    """Everything about one statement, as `parsable` gives it."""
+    statement = _parsed(text, engine)
     found = Found()
-    _Visit(found, TABLES_ON[engine]).query(statements[0], {}, None)
-    for call in statements[0].find_all(exp.Func):
+    _Visit(found, TABLES_ON[engine]).query(statement, {}, None)
+    for call in statement.find_all(exp.Func):
         found.functions.add((call.name if isinstance(call, exp.Anonymous) else call.key).lower())
     return found
 

@@ -29,11 +29,17 @@ from surehook.delivery.signature import (
 )
 from surehook.delivery.url import UrlRefused, parse_callback_url
 from surehook.errors import FieldRefused, NotFound, Stale
-from surehook.model import rules
+from surehook.model import fields, rules
 from surehook.model.ceilings import Ceilings
-from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE, Subscription
-from surehook.store.subscriptions import Settings, SubscriptionStore, TooMany
+from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE
+from surehook.model.resources.subscription import Subscription
+from surehook.store.subscriptions import SETTINGS, SubscriptionStore, TooMany
 
+DEFAULTS = {
+    name: one.default
+    for name, one in fields.settings(Subscription).items()
+    if name in SETTINGS and one.default is not msgspec.NODEFAULT
+}
 OVERLAP_SECONDS = 24 * 3600.0
 OVERLAP_MAX_SECONDS = 30 * 24 * 3600.0
 CUSTOM_HEADERS_MAX = 20
@@ -80,7 +86,7 @@ class Subscriptions:
 
     async def create(
         self,
-        settings: Settings,
+        settings: Mapping[str, object],
         *,
         tenant: str = "",
         custom_headers: Mapping[str, str] | None = None,
@@ -93,7 +99,7 @@ class Subscriptions:
 
         `by_tenant`: asked for with the tenant's own key, so that the tenant's number is bounded.
         """
-        settings = Settings(**self._checked(msgspec.structs.asdict(settings)))
+        settings = self._checked({**DEFAULTS, **settings})
         rules.check_tenant(tenant)
         headers = self._sealed_headers(custom_headers)
         shared = _shared(secret)
@@ -187,14 +193,8 @@ class Subscriptions:
             rules.check_event_type(given["event_type"])
         if "callback_url" in given:
             checked["callback_url"] = self._checked_url(given["callback_url"])
-        _within("max_attempts", given, 1, 1000)
-        _within("base_delay_seconds", given, 0.001, 7 * 86400)
-        _within("concurrency_cap", given, 1, 100_000)
-        _within("rate_limit_per_second", given, 0.001, 1_000_000)
-        _within("request_timeout_seconds", given, 0.1, 600)
+        _check_limits(given)
         self._check_ceilings(given)
-        if len(given.get("description") or "") > 1000:
-            raise FieldRefused("description", "description must have at most 1000 characters.")
         return checked
 
     def _check_ceilings(self, given: Mapping[str, object]) -> None:
@@ -262,7 +262,11 @@ def _check_header(name: str, value: str) -> None:
         )
 
 
-def _within(field: str, given: Mapping[str, Any], smallest: float, largest: float) -> None:
-    value: float | None = given.get(field)
-    if value is not None and not smallest <= value <= largest:
-        raise FieldRefused(field, f"{field} must be from {smallest:g} to {largest:g}.")
+def _check_limits(given: Mapping[str, Any]) -> None:
+    """The limits of the declaration, for whoever does not come through the API."""
+    for one in fields.fields(Subscription):
+        if one.name in given:
+            try:
+                msgspec.convert(given[one.name], one.type)
+            except msgspec.ValidationError as wrong:
+                raise FieldRefused(one.name, f"{one.name}: {wrong}.") from None

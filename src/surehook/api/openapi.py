@@ -15,7 +15,7 @@ from surehook.api import problems
 from surehook.api.app import ROUTES
 from surehook.api.problems import BY_STATUS, Kind, ProblemBody
 from surehook.api.routes import Route
-from surehook.api.shapes import BIGGEST_ID
+from surehook.model.resources.shared import BIGGEST_ID
 
 Json = dict[str, Any]
 

@@ -17,7 +17,8 @@ import msgspec
 
 from surehook.api.auth import Key
 from surehook.api.problems import invalid
-from surehook.api.shapes import BIGGEST_ID, Page, rfc3339
+from surehook.api.shapes import Page, rfc3339
+from surehook.model.resources.shared import BIGGEST_ID
 from surehook.store.database import Row
 from surehook.store.observer import Found
 

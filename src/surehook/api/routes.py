@@ -15,7 +15,7 @@ import msgspec
 from surehook.actions.keys import Scope
 from surehook.api.auth import Key
 from surehook.api.problems import Kind
-from surehook.api.shapes import BIGGEST_ID
+from surehook.model.resources.shared import BIGGEST_ID
 
 if TYPE_CHECKING:
     from surehook.api.app import Api

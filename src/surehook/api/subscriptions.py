@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict, replace
 
 from surehook.actions.keys import Scope
 from surehook.actions.subscriptions import Subscriptions
 from surehook.actions.trial import SAMPLE, Trial
 from surehook.api import strict
 from surehook.api.auth import Key
-from surehook.api.pages import before_id, encoded_cursor, shaped
+from surehook.api.pages import before_id, encoded_cursor
 from surehook.api.problems import NOT_FOUND, STALE, not_found
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import (
-    BIGGEST_ID,
-    Missed,
-    NewSubscription,
+from surehook.api.shapes import Page
+from surehook.delivery.secrets import SealingError
+from surehook.model.fields import copied
+from surehook.model.resources.shared import BIGGEST_ID
+from surehook.model.resources.subscription import (
     NewSubscriptionBody,
-    OneSubscription,
-    Page,
     RotateBody,
     RotatedSecret,
     Subscription,
@@ -36,20 +35,14 @@ from surehook.api.shapes import (
     Verification,
     VerifyBody,
     VerifyQuery,
-    extended,
-    rfc3339,
-    rfc3339_or_none,
 )
-from surehook.delivery.secrets import SealingError
 from surehook.pipeline.verifier import Verifications
-from surehook.store.database import Row
-from surehook.store.observer import Found
-from surehook.store.subscriptions import Settings
+from surehook.store.subscriptions import SETTINGS
 
 WAIT_SECONDS_MAX = 30.0
 SEND_SECONDS_MAX = 620.0
 BODY_MAX = 256 * 1024
-_OWN_COLUMNS = 17  # of a row; the newest verification's follow
+FILTERS = [name for name in SubscriptionsQuery.__struct_fields__ if name not in ("limit", "cursor")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +55,8 @@ class SubscriptionServices:
 
 
 async def create_subscription(call: Call) -> Answer:
-    body: NewSubscriptionBody = call.body
-    settings = Settings(**{name: getattr(body, name) for name in Settings.__struct_fields__})
+    body = call.body
+    settings = {name: getattr(body, name) for name in SETTINGS}
     made = await call.api.subscriptions.subscriptions.create(
         settings,
         tenant=call.key.tenant_for(body.tenant),
@@ -77,10 +70,10 @@ async def create_subscription(call: Call) -> Answer:
     if shown.verification is None:
         shown = await _verified_if_trusted(call, shown)
     if not made.created:
-        return _tagged(200, extended(NewSubscription, shown))
+        return _tagged(200, shown)
     return _tagged(
         201,
-        extended(NewSubscription, shown, secret=made.secret, public_key=made.public_key),
+        replace(shown, secret=made.secret or UNSET, public_key=made.public_key or UNSET),
     )
 
 
@@ -92,16 +85,11 @@ async def list_subscriptions(call: Call) -> Answer:
         if tenant not in (None, call.key.tenant):
             return Answer(200, Page[Subscription]([], None))
         tenant = call.key.tenant
-    found = await call.api.observer.subscriptions(
-        before,
-        query.limit,
-        id=None,
-        tenant=tenant,
-        event_type=query.event_type,
-        active=query.active,
-        verified=query.verified,
+    filters = {name: getattr(query, name) for name in FILTERS}
+    found, last = await call.api.observer.subscriptions(
+        before, query.limit, **{**filters, "id": None, "tenant": tenant}
     )
-    return Answer(200, Page(await _shapes(call, found), encoded_cursor(found.last)))
+    return Answer(200, Page(await _shapes(call, found), encoded_cursor(last)))
 
 
 async def get_subscription(call: Call) -> Answer:
@@ -109,10 +97,10 @@ async def get_subscription(call: Call) -> Answer:
 
 
 async def change_subscription(call: Call) -> Answer:
-    body: SubscriptionChanges = call.body
+    body = call.body
     changes = {
         name: value
-        for name, value in msgspec.structs.asdict(body).items()
+        for name, value in asdict(body).items()
         if value is not UNSET and name != "custom_headers"
     }
     await call.api.subscriptions.subscriptions.update(
@@ -148,20 +136,8 @@ async def verify_subscription(call: Call) -> Answer:
     query: VerifyQuery = call.query
     if query.wait:
         made = await verifications.tried(made.id, query.wait)
-    return Answer(
-        202,
-        Verification(
-            made.id,
-            made.callback_url,
-            made.attempts,
-            made.last_result,
-            call.key.shown(made.last_reason),
-            rfc3339(made.created_at),
-            rfc3339_or_none(made.last_attempt_at),
-            rfc3339(made.expires_at),
-            rfc3339_or_none(made.verified_at),
-        ),
-    )
+    reason = call.key.shown(made.last_reason)
+    return Answer(202, replace(copied(Verification, made), last_reason=reason))
 
 
 async def test_subscription(call: Call) -> Answer:
@@ -174,14 +150,14 @@ async def test_subscription(call: Call) -> Answer:
     return Answer(
         200,
         TestResult(
-            tried.callback_url,
-            outcome.sent,
-            outcome.delivered,
-            outcome.response_status,
-            outcome.error_code,
-            outcome.response_excerpt,
-            call.key.shown(outcome.kept_detail),
-            tried.milliseconds,
+            callback_url=tried.callback_url,
+            sent=outcome.sent,
+            delivered=outcome.delivered,
+            response_status=outcome.response_status,
+            error_code=outcome.error_code,
+            response_excerpt=outcome.response_excerpt,
+            failure_detail=call.key.shown(outcome.kept_detail),
+            milliseconds=tried.milliseconds,
         ),
     )
 
@@ -194,8 +170,7 @@ async def rotate_secret(call: Call) -> Answer:
         secret=body.secret,
         overlap_seconds=body.overlap_seconds,
     )
-    assert made.secret is not None
-    return Answer(200, RotatedSecret(made.secret, rfc3339_or_none(made.old_secrets_expire_at)))
+    return Answer(200, copied(RotatedSecret, made))
 
 
 # ── Shapes ────────────────────────────────────────────────────────────────────────────────────
@@ -205,66 +180,33 @@ def _tagged(status: int, shown: Subscription) -> Answer:
     return Answer(status, shown, headers=((b"etag", b'"%d"' % shown.version),))
 
 
-async def _with_missed(call: Call, shown: Subscription) -> OneSubscription:
-    found = await call.api.observer.missed(shown.id)
-    missed = found and Missed(
-        found.count, found.more, rfc3339(found.first_at), rfc3339(found.last_at)
-    )
-    return extended(OneSubscription, shown, missed=missed)
+async def _with_missed(call: Call, shown: Subscription) -> Subscription:
+    return replace(shown, missed=await call.api.observer.missed(shown.id) or UNSET)
 
 
 async def _read(call: Call, number: int) -> Subscription:
-    found = await call.api.observer.subscriptions(
-        BIGGEST_ID,
-        1,
-        id=number,
-        tenant=call.key.tenant,
-        event_type=None,
-        active=None,
-        verified=None,
-    )
+    asked = {**dict.fromkeys(FILTERS), "id": number, "tenant": call.key.tenant}
+    found, _ = await call.api.observer.subscriptions(BIGGEST_ID, 1, **asked)
     shapes = await _shapes(call, found)
     if not shapes:
         raise not_found("subscription", number)
     return shapes[0]
 
 
-async def _shapes(call: Call, found: Found) -> list[Subscription]:
+async def _shapes(call: Call, found: list[Subscription]) -> list[Subscription]:
     try:
-        names = await call.api.subscriptions.trial.header_names([row[0] for row in found.rows])
+        names = await call.api.subscriptions.trial.header_names([one.id for one in found])
     except SealingError:  # sealed with a key that this process does not have
         names = {}
-    return [_shape(row, names.get(row[0]), call.key) for row in found.rows]
+    return [_shape(one, names.get(one.id), call.key) for one in found]
 
 
-def _shape(row: Row, header_names: list[str] | None, key: Key) -> Subscription:
-    own, newest = tuple(row)[:_OWN_COLUMNS], tuple(row)[_OWN_COLUMNS:]
-    verification = None
-    if newest[0] is not None:
-        verification = shaped(Verification, newest)
+def _shape(one: Subscription, header_names: list[str] | None, key: Key) -> Subscription:
+    verification = one.verification
+    if verification is not None:
         reason = key.shown(verification.last_reason)
-        verification = msgspec.structs.replace(verification, last_reason=reason)
-    return Subscription(
-        id=own[0],
-        tenant=own[1],
-        event_type=own[2],
-        callback_url=own[3],
-        pending_callback_url=own[4],
-        active=own[5],
-        verified=own[6],
-        eligible_from=rfc3339_or_none(own[7]),
-        max_attempts=own[8],
-        base_delay_seconds=own[9],
-        request_timeout_seconds=own[10],
-        concurrency_cap=own[11],
-        rate_limit_per_second=own[12],
-        custom_header_names=header_names,
-        description=own[13],
-        created_at=rfc3339(own[14]),
-        updated_at=rfc3339(own[15]),
-        version=own[16],
-        verification=verification,
-    )
+        verification = replace(verification, last_reason=reason)
+    return replace(one, custom_header_names=header_names, verification=verification)
 
 
 _EXAMPLE = {
@@ -280,7 +222,7 @@ ROUTES = (
         create_subscription,
         Scope.ADMIN,
         "Create a subscription; its secret is shown this once",
-        {201: NewSubscription, 200: NewSubscription},
+        {201: Subscription, 200: Subscription},
         "subscriptions",
         body=NewSubscriptionBody,
         body_max=BODY_MAX,
@@ -303,7 +245,7 @@ ROUTES = (
         get_subscription,
         Scope.READ,
         "One subscription with its newest verification",
-        {200: OneSubscription},
+        {200: Subscription},
         "subscriptions",
         (NOT_FOUND,),
     ),
@@ -313,7 +255,7 @@ ROUTES = (
         change_subscription,
         Scope.ADMIN,
         "Change what is named; a new URL of a verified one is staged until it proves itself",
-        {200: OneSubscription},
+        {200: Subscription},
         "subscriptions",
         (NOT_FOUND, STALE),
         body=SubscriptionChanges,

@@ -191,28 +191,6 @@ class Requeued(msgspec.Struct, frozen=True):
     deliverable: bool  # the subscription is active and verified
 
 
-class Subscription(msgspec.Struct, frozen=True):
-    """A subscription as its owner sees it; nothing secret."""
-
-    id: SubscriptionId
-    tenant: str
-    event_type: str
-    callback_url: str
-    pending_callback_url: str | None
-    active: bool
-    verified: bool
-    eligible_from: datetime | None
-    max_attempts: int | None
-    base_delay_seconds: float | None
-    request_timeout_seconds: float | None
-    concurrency_cap: int | None
-    rate_limit_per_second: float | None
-    description: str | None
-    created_at: datetime
-    updated_at: datetime
-    version: int
-
-
 class Verification(msgspec.Struct, frozen=True):
     """One attempt to prove an endpoint, as its owner sees it; neither challenge nor code."""
 

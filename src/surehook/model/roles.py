@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from surehook.model import fields
+from surehook.model.resources.subscription import Subscription
+
 ENGINES = ("postgres", "mysql")  # MariaDB counts as mysql
 
 # Every table and its columns in order, as they are on every engine.
@@ -23,25 +26,9 @@ _EVERYWHERE: dict[str, tuple[str, ...]] = {
         "bucket",
     ),
     "subscriptions": (
-        "id",
-        "tenant",
-        "event_type",
-        "callback_url",
-        "pending_callback_url",
-        "active",
-        "verified",
-        "eligible_from",
-        "max_attempts",
-        "base_delay_seconds",
-        "request_timeout_seconds",
-        "concurrency_cap",
-        "rate_limit_per_second",
+        *fields.column_names(Subscription),
         "custom_headers",
-        "description",
         "idempotency_key",
-        "created_at",
-        "updated_at",
-        "version",
         "eligible_until",
         "eligible_first",
     ),
@@ -287,16 +274,8 @@ def _update(table: str, *columns: str) -> Grant:
 _NEW_EVENT = ("event_type", "payload", "tenant", "external_id", "bucket")
 # What the API writes at any time; whose subscription it is and under which key, only at its birth.
 _SUBSCRIPTION_CONFIG = (
-    "event_type",
-    "callback_url",
-    "active",
-    "max_attempts",
-    "base_delay_seconds",
-    "request_timeout_seconds",
-    "concurrency_cap",
-    "rate_limit_per_second",
+    *(name for name, one in fields.settings(Subscription).items() if not one.once),
     "custom_headers",
-    "description",
 )
 # What every login may read: it must know whether it fits the schema.
 _SCHEMA = (_read("schema_migrations"), _read("schema_settings"))

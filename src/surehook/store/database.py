@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from surehook.config import Config
 from surehook.errors import Bug
-from surehook.model import statements
+from surehook.model import fields, statements
 from surehook.store.logins import Login
 from surehook.store.migrations import State
 
@@ -73,6 +73,11 @@ class Database(ABC):
             name: (self._rendered(statement), statement.parameters)
             for name, statement in self._statements.items()
         }
+        self._make = {
+            name: fields.builder(statement.record, statement.columns)
+            for name, statement in self._statements.items()
+            if statement.record is not None
+        }
 
     @staticmethod
     @abstractmethod
@@ -121,6 +126,15 @@ class Database(ABC):
     async def one(self, name: str, **values: object) -> Row | None:
         row: Row | None = await self.run(lambda session: session.one(name, **values))
         return row
+
+    async def records(self, name: str, **values: object) -> list[Any]:
+        """The rows as what the statement says that they are."""
+        make = self._make[name]
+        return [make(row) for row in await self.all(name, **values)]
+
+    async def record(self, name: str, **values: object) -> Any:
+        found = await self.records(name, **values)
+        return found[0] if found else None
 
     @abstractmethod
     async def notify(self, channel: str, message: str) -> None:

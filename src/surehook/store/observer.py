@@ -7,7 +7,9 @@ from datetime import datetime
 
 import msgspec
 
+from surehook.model.fields import Moment
 from surehook.model.records import KeptFigures, RunningComponent, SystemFigures
+from surehook.model.resources.subscription import Missed, Subscription
 from surehook.store.database import Database, Row
 
 # The most rows that one page of a list looks at to find those that fit its filters.
@@ -23,15 +25,6 @@ class Found(msgspec.Struct, frozen=True):
 
     rows: Sequence[Row]
     last: tuple[object, ...] | None
-
-
-class Missed(msgspec.Struct, frozen=True):
-    """Events that were created while a subscription was not eligible."""
-
-    count: int
-    more: bool  # not all were looked at
-    first_at: datetime
-    last_at: datetime
 
 
 class ObserverStore:
@@ -85,12 +78,14 @@ class ObserverStore:
         )
         return _window(rows, count)
 
-    async def subscriptions(self, before_id: int, count: int, **filters: object) -> Found:
-        """Each row is a subscription's columns, then its newest verification's."""
-        rows = await self._database.all(
+    async def subscriptions(
+        self, before_id: int, count: int, **filters: object
+    ) -> tuple[list[Subscription], tuple[object, ...] | None]:
+        """Subscriptions, each with its newest verification, and where to go on."""
+        found: list[Subscription] = await self._database.records(
             "list_subscriptions", before_id=before_id, count=count, **filters
         )
-        return Found(rows, (rows[-1][0],) if len(rows) == count else None)
+        return found, (found[-1].id,) if len(found) == count else None
 
     async def api_keys(self, before_id: int, count: int, tenant: str | None) -> Found:
         rows = await self._database.all(
@@ -114,7 +109,14 @@ class ObserverStore:
         )
         assert row is not None
         seen, count, first_at, last_at = row
-        return Missed(count, seen == LOOK, first_at, last_at) if count else None
+        if not count:
+            return None
+        return Missed(
+            count=count,
+            more=seen == LOOK,
+            first_at=Moment.of(first_at),
+            last_at=Moment.of(last_at),
+        )
 
     # ── One ───────────────────────────────────────────────────────────────────────────────────
 

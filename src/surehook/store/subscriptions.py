@@ -8,23 +8,18 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.model.records import Subscription, SubscriptionId
+from surehook.model import fields
+from surehook.model.records import SubscriptionId
+from surehook.model.resources.subscription import Subscription
 from surehook.store.contract import Store
 from surehook.store.database import Session
 
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an owner decides about a subscription."""
-
-    event_type: str
-    callback_url: str
-    active: bool = True
-    max_attempts: int | None = None
-    base_delay_seconds: float | None = None
-    request_timeout_seconds: float | None = None
-    concurrency_cap: int | None = None
-    rate_limit_per_second: float | None = None
-    description: str | None = None
+# What an owner decides about a subscription and every statement takes as it is.
+SETTINGS = [
+    name
+    for name, one in fields.settings(Subscription).items()
+    if one.stored != "sealed" and not one.once
+]
 
 
 class TooMany(Exception):
@@ -33,7 +28,7 @@ class TooMany(Exception):
 
 def every_setting(changes: Mapping[str, object]) -> dict[str, object]:
     """A statement has all parameters; what is not named is not looked at."""
-    return {name: changes.get(name) for name in Settings.__struct_fields__}
+    return {name: changes.get(name) for name in SETTINGS}
 
 
 class SubscriptionStore(Store):
@@ -41,7 +36,7 @@ class SubscriptionStore(Store):
     async def create(
         self,
         tenant: str,
-        settings: Settings,
+        settings: Mapping[str, object],
         custom_headers: str | None,
         secrets: dict[str, str],
         idempotency_key: str | None,
@@ -54,8 +49,10 @@ class SubscriptionStore(Store):
 
     async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription | None:
         """One subscription, if it belongs to `tenant` (None = any)."""
-        row = await self._database.one("read_subscription", id=subscription_id, tenant=tenant)
-        return None if row is None else Subscription(*row)
+        found: Subscription | None = await self._database.record(
+            "read_subscription", id=subscription_id, tenant=tenant
+        )
+        return found
 
     async def update(
         self,

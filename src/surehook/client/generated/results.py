@@ -89,11 +89,27 @@ class Verification(Result, frozen=True, kw_only=True):
     verified_at: datetime | None = None
 
 
+class Missed(Result, frozen=True, kw_only=True):
+    """Events that were created while the subscription last was not both active and verified, or is
+    not now. They are not delivered to it."""
+
+    count: int
+    more: bool = False
+    """There may be more: not all were looked at."""
+    first_at: datetime
+    last_at: datetime
+
+
 class Subscription(behaviour.Subscription, Result, frozen=True, kw_only=True):
+    """Who gets which events, and where."""
+
     id: int
     tenant: str = ""
+    """One of your customers, or another part of your system: an event goes only to subscriptions of
+    the same tenant. No control characters; empty = no tenant."""
     event_type: str = ""
     callback_url: str = ""
+    """https only."""
     pending_callback_url: str | None = None
     """A new URL that has not proved itself yet."""
     active: bool = False
@@ -115,22 +131,11 @@ class Subscription(behaviour.Subscription, Result, frozen=True, kw_only=True):
     """Grows with every change; the ETag, for If-Match."""
     verification: Verification | None = None
     """The newest one."""
+    missed: Missed | None = None
     secret: str | None = None
     """Shown this once."""
     public_key: str | None = None
     """For v1a signatures."""
-    missed: Missed | None = None
-
-
-class Missed(Result, frozen=True, kw_only=True):
-    """Events that were created while the subscription last was not both active and verified, or is
-    not now. They are not delivered to it."""
-
-    count: int
-    more: bool = False
-    """There may be more: not all were looked at."""
-    first_at: datetime
-    last_at: datetime
 
 
 class TestResult(behaviour.TestResult, Result, frozen=True, kw_only=True):

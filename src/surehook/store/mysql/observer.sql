@@ -275,14 +275,9 @@ LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
     AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
 WHERE d.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
 
--- name: list_subscriptions :many
+-- name: list_subscriptions :many Subscription
 -- A subscription with its newest verification.
-SELECT s.id, s.tenant, s.event_type, s.callback_url, s.pending_callback_url, s.active, s.verified,
-    s.eligible_from, s.max_attempts, s.base_delay_seconds, s.request_timeout_seconds,
-    s.concurrency_cap, s.rate_limit_per_second, s.description, s.created_at, s.updated_at,
-    s.version,
-    v.id, v.callback_url, v.attempts, v.last_result, v.last_reason, v.created_at,
-    v.last_attempt_at, v.expires_at, v.verified_at
+SELECT {Subscription s}, {Verification v AS verification}
 FROM subscriptions s
 LEFT JOIN subscription_verifications v ON v.id = (
     SELECT MAX(x.id) FROM subscription_verifications x WHERE x.subscription_id = s.id

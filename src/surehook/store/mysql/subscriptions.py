@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-import msgspec
-
 from surehook.model.records import SubscriptionId
 from surehook.store.database import Session
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
-from surehook.store.subscriptions import Settings, SubscriptionStore, TooMany, every_setting
+from surehook.store.subscriptions import SubscriptionStore, TooMany, every_setting
 
 
 class MysqlSubscriptionStore(SubscriptionStore):
@@ -19,7 +17,7 @@ class MysqlSubscriptionStore(SubscriptionStore):
     async def create(
         self,
         tenant: str,
-        settings: Settings,
+        settings: Mapping[str, object],
         custom_headers: str | None,
         secrets: dict[str, str],
         idempotency_key: str | None,
@@ -41,7 +39,7 @@ class MysqlSubscriptionStore(SubscriptionStore):
                 tenant=tenant,
                 custom_headers=custom_headers,
                 idempotency_key=idempotency_key,
-                **msgspec.structs.asdict(settings),
+                **settings,
             )
             if most is not None:
                 count = await session.one("count_of_tenant", tenant=tenant)

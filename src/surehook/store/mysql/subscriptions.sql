@@ -3,12 +3,8 @@
 
 -- name: create_subscription :none
 INSERT INTO subscriptions
-    (tenant, event_type, callback_url, active, max_attempts, base_delay_seconds,
-     request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description,
-     idempotency_key)
-VALUES (:tenant, :event_type, :callback_url, :active, :max_attempts, :base_delay_seconds,
-     :request_timeout_seconds, :concurrency_cap, :rate_limit_per_second, :custom_headers,
-     :description, :idempotency_key);
+    (callback_url, custom_headers, idempotency_key, {Subscription:names})
+VALUES (:callback_url, :custom_headers, :idempotency_key, {Subscription:values});
 
 -- name: lock_tenant :many
 -- Who creates for the same tenant takes turns: the next one's count sees this one's subscription.
@@ -20,10 +16,8 @@ SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
 -- name: find_by_key :one
 SELECT id FROM subscriptions WHERE tenant = :tenant AND idempotency_key = :idempotency_key;
 
--- name: read_subscription :one
-SELECT id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from,
-    max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap,
-    rate_limit_per_second, description, created_at, updated_at, version
+-- name: read_subscription :one Subscription
+SELECT {Subscription}
 FROM subscriptions
 WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant);
 
@@ -37,22 +31,7 @@ SET pending_callback_url = CASE
         WHEN verified AND :callback_url <> callback_url THEN :callback_url END,
     callback_url = CASE WHEN FIND_IN_SET('callback_url', :changed) AND NOT verified
         THEN :callback_url ELSE callback_url END,
-    event_type = CASE WHEN FIND_IN_SET('event_type', :changed)
-        THEN :event_type ELSE event_type END,
-    active = CASE WHEN FIND_IN_SET('active', :changed)
-        THEN :active ELSE active END,
-    max_attempts = CASE WHEN FIND_IN_SET('max_attempts', :changed)
-        THEN :max_attempts ELSE max_attempts END,
-    base_delay_seconds = CASE WHEN FIND_IN_SET('base_delay_seconds', :changed)
-        THEN :base_delay_seconds ELSE base_delay_seconds END,
-    request_timeout_seconds = CASE WHEN FIND_IN_SET('request_timeout_seconds', :changed)
-        THEN :request_timeout_seconds ELSE request_timeout_seconds END,
-    concurrency_cap = CASE WHEN FIND_IN_SET('concurrency_cap', :changed)
-        THEN :concurrency_cap ELSE concurrency_cap END,
-    rate_limit_per_second = CASE WHEN FIND_IN_SET('rate_limit_per_second', :changed)
-        THEN :rate_limit_per_second ELSE rate_limit_per_second END,
-    description = CASE WHEN FIND_IN_SET('description', :changed)
-        THEN :description ELSE description END
+    {Subscription:changes}
 WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
   AND (:versions IS NULL OR FIND_IN_SET(version, :versions));
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-import msgspec
-
 from surehook.model.records import SubscriptionId
 from surehook.store.database import Session
-from surehook.store.subscriptions import Settings, SubscriptionStore, TooMany, every_setting
+from surehook.store.subscriptions import SubscriptionStore, TooMany, every_setting
 
 
 class PostgresSubscriptionStore(SubscriptionStore):
     async def create(
         self,
         tenant: str,
-        settings: Settings,
+        settings: Mapping[str, object],
         custom_headers: str | None,
         secrets: dict[str, str],
         idempotency_key: str | None,
@@ -30,7 +28,7 @@ class PostgresSubscriptionStore(SubscriptionStore):
                 tenant=tenant,
                 custom_headers=custom_headers,
                 idempotency_key=idempotency_key,
-                **msgspec.structs.asdict(settings),
+                **settings,
             )
             if row is None:
                 found = await session.one(

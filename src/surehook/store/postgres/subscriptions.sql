@@ -4,12 +4,8 @@
 -- name: create_subscription :one
 -- A repeated idempotency key gives no row; find_by_key finds the one that is there.
 INSERT INTO subscriptions
-    (tenant, event_type, callback_url, active, max_attempts, base_delay_seconds,
-     request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description,
-     idempotency_key)
-VALUES (:tenant, :event_type, :callback_url, :active, :max_attempts, :base_delay_seconds,
-     :request_timeout_seconds, :concurrency_cap, :rate_limit_per_second, :custom_headers,
-     :description, :idempotency_key)
+    (callback_url, custom_headers, idempotency_key, {Subscription:names})
+VALUES (:callback_url, :custom_headers, :idempotency_key, {Subscription:values})
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -23,10 +19,8 @@ SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
 -- name: find_by_key :one
 SELECT id FROM subscriptions WHERE tenant = :tenant AND idempotency_key = :idempotency_key;
 
--- name: read_subscription :one
-SELECT id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from,
-    max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap,
-    rate_limit_per_second, description, created_at, updated_at, version
+-- name: read_subscription :one Subscription
+SELECT {Subscription}
 FROM subscriptions
 WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant);
 
@@ -40,22 +34,7 @@ SET callback_url = CASE WHEN 'callback_url' = ANY (:changed::text[]) AND NOT ver
     pending_callback_url = CASE
         WHEN NOT 'callback_url' = ANY (:changed::text[]) THEN pending_callback_url
         WHEN verified AND :callback_url <> callback_url THEN :callback_url END,
-    event_type = CASE WHEN 'event_type' = ANY (:changed::text[])
-        THEN :event_type ELSE event_type END,
-    active = CASE WHEN 'active' = ANY (:changed::text[])
-        THEN :active ELSE active END,
-    max_attempts = CASE WHEN 'max_attempts' = ANY (:changed::text[])
-        THEN :max_attempts ELSE max_attempts END,
-    base_delay_seconds = CASE WHEN 'base_delay_seconds' = ANY (:changed::text[])
-        THEN :base_delay_seconds ELSE base_delay_seconds END,
-    request_timeout_seconds = CASE WHEN 'request_timeout_seconds' = ANY (:changed::text[])
-        THEN :request_timeout_seconds ELSE request_timeout_seconds END,
-    concurrency_cap = CASE WHEN 'concurrency_cap' = ANY (:changed::text[])
-        THEN :concurrency_cap ELSE concurrency_cap END,
-    rate_limit_per_second = CASE WHEN 'rate_limit_per_second' = ANY (:changed::text[])
-        THEN :rate_limit_per_second ELSE rate_limit_per_second END,
-    description = CASE WHEN 'description' = ANY (:changed::text[])
-        THEN :description ELSE description END
+    {Subscription:changes}
 WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant)
   AND (:versions::bigint[] IS NULL OR version = ANY (:versions::bigint[]))
 RETURNING id;

@@ -16,11 +16,11 @@ GRANT INSERT (event_type, payload, tenant, external_id, bucket)
 GRANT EXECUTE ON FUNCTION surehook_bucket TO 'outbox_writer'@'localhost', 'outbox_writer'@'%';
 
 -- subscriptions: creates and changes subscriptions
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, created_at, updated_at, version, idempotency_key)
     ON subscriptions TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
-GRANT INSERT (tenant, event_type, callback_url, active, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description, idempotency_key)
+GRANT INSERT (tenant, event_type, callback_url, active, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, custom_headers, idempotency_key)
     ON subscriptions TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
-GRANT UPDATE (event_type, callback_url, pending_callback_url, active, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, custom_headers, description)
+GRANT UPDATE (event_type, callback_url, pending_callback_url, active, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, custom_headers)
     ON subscriptions TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
 GRANT SELECT (id, subscription_id, scheme, expires_at)
     ON subscription_secrets TO 'subscription_admin'@'localhost', 'subscription_admin'@'%';
@@ -201,7 +201,7 @@ GRANT DELETE ON processes TO 'process_registrar'@'localhost', 'process_registrar
 -- observer: answers questions: read API, console, check, metrics
 GRANT SELECT (id, event_type, created_at, payload, tenant, external_id, bucket)
     ON events TO 'observer'@'localhost', 'observer'@'%';
-GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, idempotency_key, created_at, updated_at, version, eligible_until, eligible_first)
+GRANT SELECT (id, tenant, event_type, callback_url, pending_callback_url, active, verified, eligible_from, max_attempts, base_delay_seconds, request_timeout_seconds, concurrency_cap, rate_limit_per_second, description, created_at, updated_at, version, idempotency_key, eligible_until, eligible_first)
     ON subscriptions TO 'observer'@'localhost', 'observer'@'%';
 GRANT SELECT (id, subscription_id, tenant, pattern, eligible_from, eligible_until)
     ON subscription_eligibility TO 'observer'@'localhost', 'observer'@'%';

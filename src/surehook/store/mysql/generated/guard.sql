@@ -130,10 +130,10 @@ IF @@insert_id <> 0
         AND NEW.tenant <=> OLD.tenant
         AND NEW.verified <=> OLD.verified
         AND NEW.eligible_from <=> OLD.eligible_from
-        AND NEW.idempotency_key <=> OLD.idempotency_key
         AND NEW.created_at <=> OLD.created_at
         AND NEW.updated_at <=> OLD.updated_at
         AND NEW.version <=> OLD.version
+        AND NEW.idempotency_key <=> OLD.idempotency_key
         AND NEW.eligible_until <=> OLD.eligible_until
         AND NEW.eligible_first <=> OLD.eligible_first
     )

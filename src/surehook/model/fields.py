@@ -1,0 +1,244 @@
+"""What a declaration says of a field beside its type and limits, and what follows from it. Pure.
+
+A resource is one frozen struct, in the order in which people see its fields. Annotations say the
+rest: msgspec's Meta the limits and the description, `Setting` that its owner decides it, `Shown`
+how the command line shows it. Bodies of requests, parameters of statements, columns, options and
+the client are derived: the fields are listed nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Struct, UnsetType
+
+Stored = Literal["plain", "staged", "sealed"]
+Made = TypeVar("Made", bound=Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The owner decides it. No default: it must be given at creation."""
+
+    default: object = NODEFAULT
+    once: bool = False  # at creation only
+    stored: Stored = "plain"  # else the store has a statement of its own for it
+    ceiling: str = ""  # the setting of the configuration that bounds it
+
+    @property
+    def clearable(self) -> bool:
+        return self.default is None and not self.once
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """At the command line: `column` is its heading in lists, `always`: also where it is empty."""
+
+    column: str = ""
+    always: bool = False
+    option: str = ""  # instead of --name-with-dashes
+    argument: bool = False  # by its place, not by name
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where a value comes from, if not from the column of its own name; "" = from no column."""
+
+    expression: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a declaration, taken apart."""
+
+    name: str
+    type: Any  # as msgspec wants it
+    setting: Setting | None
+    shown: Shown
+    column: str | None  # an expression with {} for the table; None = not stored
+    record: type[Struct] | None  # a struct inside: its columns are this one's
+
+    @property
+    def meta(self) -> msgspec.Meta | None:
+        return next((one for one in _annotations(self.type) if isinstance(one, msgspec.Meta)), None)
+
+
+@cache
+def fields(resource: type[Struct]) -> tuple[Field, ...]:
+    """A resource's fields in order."""
+    hints = get_type_hints(resource, include_extras=True)
+    return tuple(_field(name, hints[name]) for name in resource.__struct_fields__)
+
+
+def _field(name: str, kind: Any) -> Field:
+    notes = list(_annotations(kind))
+    setting = next((note for note in notes if isinstance(note, Setting)), None)
+    shown = next((note for note in notes if isinstance(note, Shown)), Shown())
+    column = next(
+        (note.expression or None for note in notes if isinstance(note, Column)), f"{{}}.{name}"
+    )
+    return Field(name, kind, setting, shown, column, _struct_in(kind))
+
+
+def _annotations(kind: Any) -> Iterator[object]:
+    """Those of the type itself and of the members of a union."""
+    if get_origin(kind) is Annotated:
+        inner, *notes = get_args(kind)
+        yield from notes
+        yield from _annotations(inner)
+    elif get_origin(kind) is not None:
+        for member in get_args(kind):
+            yield from _annotations(member)
+
+
+def _struct_in(kind: Any) -> type[Struct] | None:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind
+    members = get_args(kind) if get_origin(kind) not in (list, dict) else ()
+    return next((found for one in members if (found := _struct_in(one))), None)
+
+
+# ── Bodies ────────────────────────────────────────────────────────────────────────────────────
+
+
+def settings(resource: type[Struct]) -> dict[str, Setting]:
+    return {one.name: one.setting for one in fields(resource) if one.setting is not None}
+
+
+def new_body(name: str, doc: str, *declared: type[Struct]) -> type[Struct]:
+    """What creates one: every setting."""
+    return _body(
+        name,
+        doc,
+        [
+            (one.name, one.type)
+            if one.setting.default is NODEFAULT
+            else (one.name, _or_none(one), one.setting.default)
+            for resource in declared
+            for one in fields(resource)
+            if one.setting is not None
+        ],
+    )
+
+
+def _or_none(one: Field) -> Any:
+    """What may be left out, for someone else to decide, may also be null."""
+    assert one.setting is not None
+    nullable = NoneType in get_args(get_args(one.type)[0])
+    return one.type if nullable or one.setting.default is not None else one.type | None
+
+
+def changes_body(name: str, doc: str, *declared: type[Struct]) -> type[Struct]:
+    """What changes one: any of the settings that are not decided once and for all."""
+    return _body(
+        name,
+        doc,
+        [
+            (one.name, one.type | UnsetType, UNSET)
+            for resource in declared
+            for one in fields(resource)
+            if one.setting is not None and not one.setting.once
+        ],
+    )
+
+
+def _body(name: str, doc: str, made: list[Any]) -> type[Struct]:
+    return msgspec.defstruct(
+        name,
+        made,
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        omit_defaults=True,
+        namespace={"__doc__": doc},
+    )
+
+
+# ── Columns ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Moment(datetime):
+    """A time that the API writes with its microseconds, also when they are 0."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, moment: datetime) -> Moment:
+        return cls.combine(moment.date(), moment.timetz())
+
+
+def columns(resource: type[Struct], table: str, prefix: str = "") -> Iterator[str]:
+    """The select list of a resource; with a prefix, that of one inside another."""
+    for one in fields(resource):
+        if one.record is not None or one.column is None:
+            continue
+        text = one.column.format(table) if table else one.column.removeprefix("{}.")
+        label = f"{prefix}{one.name}"
+        yield text if text.rpartition(".")[2] == label else f"{text} AS {label}"
+
+
+def labels(resource: type[Struct], inside: Container[str], prefix: str = "") -> Iterator[str]:
+    """The names of the columns that a row of this resource has, in order. Of the records inside it
+    a row has those that are named."""
+    for one in fields(resource):
+        if one.column is None:
+            continue
+        if one.record is None:
+            yield f"{prefix}{one.name}"
+        elif one.name in inside:
+            yield from labels(one.record, (), f"{prefix}{one.name}_")
+
+
+def plain(resource: type[Struct]) -> list[str]:
+    """The settings that a statement takes and writes as they are."""
+    return [name for name, one in settings(resource).items() if one.stored == "plain"]
+
+
+def builder(
+    record: type[Struct], columns: Sequence[str], prefix: str = ""
+) -> Callable[[Sequence[Any]], Any]:
+    """From a row with these columns to the record; what it has no column for is None or absent."""
+    absent = {one.name: None for one in msgspec.structs.fields(record) if one.required}
+    own: dict[str, int] = {}
+    inner: dict[str, tuple[int, Callable[[Sequence[Any]], Any]]] = {}
+    for one in fields(record):
+        label = f"{prefix}{one.name}"
+        if one.record is None and label in columns:
+            own[one.name] = columns.index(label)
+        elif one.record is not None and f"{label}_id" in columns:
+            inner[one.name] = (
+                columns.index(f"{label}_id"),
+                builder(one.record, columns, f"{label}_"),
+            )
+
+    def build(row: Sequence[Any]) -> Any:
+        made = absent | {name: _value(row[at]) for name, at in own.items()}
+        for name, (first, make) in inner.items():
+            made[name] = None if row[first] is None else make(row)
+        return record(**made)
+
+    return build
+
+
+def copied(record: type[Made], source: object, **other: object) -> Made:
+    """The record with the source's values of the same names, and others."""
+    names = (name for name in record.__struct_fields__ if hasattr(source, name))
+    return record(**{name: _value(getattr(source, name)) for name in names} | other)
+
+
+def _value(value: Any) -> Any:
+    return Moment.of(value) if isinstance(value, datetime) else value
+
+
+def column_names(resource: type[Struct]) -> Iterator[str]:
+    """The columns of the table that a resource is kept in."""
+    for one in fields(resource):
+        if one.record is None and one.column == f"{{}}.{one.name}":
+            yield one.name

@@ -1,0 +1,17 @@
+"""What people see and decide, each declared once: the API, the client, the commands, the store and
+the documentation all take it from here. Pure.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from surehook.model.resources import subscription
+
+# By the names that statements use.
+DECLARED: dict[str, type[Struct]] = {
+    name: one
+    for module in (subscription,)
+    for name, one in vars(module).items()
+    if isinstance(one, type) and issubclass(one, Struct)
+}
