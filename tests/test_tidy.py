@@ -336,6 +336,16 @@ def test_a_source_file_opens_with_a_docstring_and_stays_readable(path: Path) -> 
             assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
 
 
+# Folders of tests that belong to no folder of the package.
+OTHER_TESTS = {"support", "scenarios", "docs", "tools"}
+
+
+def test_a_folder_of_tests_mirrors_a_folder_of_the_package() -> None:
+    folders = {path.parent.relative_to(REPOSITORY / "tests").parts[:1] for path in TESTS}
+    mirrored = {folder[0] for folder in folders if folder} - OTHER_TESTS
+    assert not [name for name in mirrored if not (PACKAGE / name).is_dir()]
+
+
 NAMED = [*SOURCES, *TESTS]
 
 

@@ -1,4 +1,4 @@
-"""A tiny name server on loopback UDP: answers as it is told, or not at all.
+"""A tiny name server on loopback UDP: answers as configured, or not at all.
 
 Reads   questions that arrive
 Writes  nothing but answers

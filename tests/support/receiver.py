@@ -1,4 +1,4 @@
-"""A scripted HTTPS endpoint: records every POST and answers as it is told.
+"""A scripted HTTPS endpoint: records every POST and answers as configured.
 
 Reads   what is sent to it
 Writes  nothing but answers

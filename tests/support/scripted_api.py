@@ -1,4 +1,4 @@
-"""A small HTTP API that keeps the contract for events and fails as it is told, in threads.
+"""A small HTTP API that keeps the contract for events and fails as configured, in threads.
 
     with ScriptedApi() as api:
         api.script(Fault.RESET_AFTER, Fault.SLOW)
