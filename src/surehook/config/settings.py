@@ -194,7 +194,9 @@ SETTINGS: tuple[Setting, ...] = (
         "delivery.encryption_key",
         None,
         at_least(32),
-        "Encrypts the subscriptions' secrets in the database. Embedded: made and kept in data_dir.",
+        "Encrypts the subscriptions' secrets in the database. Embedded: made and kept in data_dir. "
+        "Of several, separated by commas, the first encrypts and all decrypt: put a new one first; "
+        "rotate-secret moves a subscription over to it.",
         env="SUREHOOK_ENCRYPTION_KEY",
         secret=True,
         example='"…"',
@@ -231,21 +233,23 @@ SETTINGS: tuple[Setting, ...] = (
         "worker.lease_duration",
         30.0,
         duration(1, 3600),
-        "How long a worker owns a job; at least request_timeout + 5s.",
+        "How long a worker owns an attempt; at least request_timeout + 5s.",
         env="SUREHOOK_LEASE_DURATION",
     ),
-    Setting("orchestrator.batch", 500, whole(1, 5000), "How many sagas one statement handles."),
+    Setting(
+        "orchestrator.batch", 500, whole(1, 5000), "How many deliveries one statement handles."
+    ),
     Setting(
         "orchestrator.open_jobs",
         2000,
         whole(1, 1_000_000),
-        "About how many jobs are open (waiting or being sent) at once, over all subscriptions.",
+        "About how many attempts are open (waiting or being sent) at once, over all subscriptions.",
     ),
     Setting(
         "orchestrator.subscription_cap",
         32,
         whole(1, 100_000),
-        "How many jobs one subscription may have open at once, unless it says otherwise.",
+        "How many attempts one subscription may have open at once, unless it says otherwise.",
     ),
     Setting(
         "limits.concurrency_cap",
