@@ -36,8 +36,6 @@ WIDTH = 100
 RESULTS = {
     "Accepted": "Published",
     "BatchResult": "BatchItem",
-    "NewSubscription": "Subscription",
-    "OneSubscription": "Subscription",
     "DeadLetterWithPayload": "DeadLetter",
     "RequeuedOne": "Requeued",
     "RequeueAnswer": "RequeuedMany",
@@ -53,25 +51,6 @@ ADDED = {
     "Published": [_SENT_WITH],
     "BatchItem": [_SENT_WITH],
     "RotatedSecret": [("public_key: str | None = None", "For v1a signatures")],
-}
-
-# The routes that become methods; the others are written by hand.
-METHODS = {
-    ("GET", "/v1/events"): "events.list",
-    ("POST", "/v1/subscriptions"): "subscriptions.create",
-    ("GET", "/v1/subscriptions"): "subscriptions.list",
-    ("GET", "/v1/subscriptions/{id}"): "subscriptions.get",
-    ("PATCH", "/v1/subscriptions/{id}"): "subscriptions.update",
-    ("POST", "/v1/subscriptions/{id}/rotate-secret"): "subscriptions.rotate_secret",
-    ("GET", "/v1/deliveries"): "deliveries.list",
-    ("GET", "/v1/deliveries/{id}"): "deliveries.get",
-    ("GET", "/v1/dead-letters"): "dead_letters.list",
-    ("GET", "/v1/dead-letters/{id}"): "dead_letters.get",
-    ("POST", "/v1/dead-letters/{id}/requeue"): "dead_letters.requeue",
-    ("POST", "/v1/dead-letters/requeue"): "dead_letters.requeue_many",
-    ("POST", "/v1/keys"): "keys.create",
-    ("GET", "/v1/keys"): "keys.list",
-    ("DELETE", "/v1/keys/{id}"): "keys.revoke",
 }
 
 IF_VERSION = """.
@@ -310,7 +289,7 @@ def _namespaces() -> Iterator[str]:
     yield "    def __init__(self, client: AsyncClient) -> None:\n        self._client = client\n"
     groups: dict[str, list[tuple[str, Route]]] = {}
     for route in ROUTES:
-        group, _, name = METHODS.get((route.method, route.path), "").partition(".")
+        group, _, name = route.client.partition(".")
         if name:
             groups.setdefault(group, []).append((name, route))
     for group, methods in groups.items():

@@ -127,6 +127,7 @@ ROUTES = (
         {200: Page[DeadLetter]},
         "dead letters",
         query=DeadLettersQuery,
+        client="dead_letters.list",
     ),
     Route(
         "GET",
@@ -137,6 +138,7 @@ ROUTES = (
         {200: DeadLetterWithPayload},
         "dead letters",
         (NOT_FOUND,),
+        client="dead_letters.get",
     ),
     Route(
         "POST",
@@ -147,6 +149,7 @@ ROUTES = (
         {201: RequeuedOne, 200: RequeuedOne},
         "dead letters",
         (NOT_FOUND, CONFLICT),
+        client="dead_letters.requeue",
     ),
     Route(
         "POST",
@@ -159,5 +162,6 @@ ROUTES = (
         body=RequeueBody,
         seconds=MANY_SECONDS,
         example={"subscription_id": 7, "dry_run": True},
+        client="dead_letters.requeue_many",
     ),
 )

@@ -81,6 +81,7 @@ ROUTES = (
         {200: Page[Delivery]},
         "deliveries",
         query=DeliveriesQuery,
+        client="deliveries.list",
     ),
     Route(
         "GET",
@@ -91,5 +92,6 @@ ROUTES = (
         {200: DeliveryWithAttempts},
         "deliveries",
         (NOT_FOUND,),
+        client="deliveries.get",
     ),
 )

@@ -298,6 +298,7 @@ ROUTES = (
         {200: Page[Event]},
         "events",
         query=EventsQuery,
+        client="events.list",
     ),
     Route(
         "GET",

@@ -75,6 +75,7 @@ ROUTES = (
         "keys",
         body=NewKeyBody,
         example={"name": "shop", "scopes": ["ingest"], "tenant": "acme"},
+        client="keys.create",
     ),
     Route(
         "GET",
@@ -85,6 +86,7 @@ ROUTES = (
         {200: Page[Key]},
         "keys",
         query=KeysQuery,
+        client="keys.list",
     ),
     Route(
         "DELETE",
@@ -95,5 +97,6 @@ ROUTES = (
         {200: Key},
         "keys",
         (NOT_FOUND,),
+        client="keys.revoke",
     ),
 )

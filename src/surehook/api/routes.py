@@ -75,6 +75,8 @@ class Route:
     # read and small write; one that lasts longer means that the database is away.
     seconds: float | None = None
     example: object = None  # of the body
+    # The client's method for it, such as "keys.revoke"; "": it is written by hand there.
+    client: str = ""
     decoder: msgspec.json.Decoder[Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

@@ -228,6 +228,7 @@ ROUTES = (
         body_max=BODY_MAX,
         idempotent=True,
         example=_EXAMPLE,
+        client="subscriptions.create",
     ),
     Route(
         "GET",
@@ -238,6 +239,7 @@ ROUTES = (
         {200: Page[Subscription]},
         "subscriptions",
         query=SubscriptionsQuery,
+        client="subscriptions.list",
     ),
     Route(
         "GET",
@@ -248,6 +250,7 @@ ROUTES = (
         {200: Subscription},
         "subscriptions",
         (NOT_FOUND,),
+        client="subscriptions.get",
     ),
     Route(
         "PATCH",
@@ -262,6 +265,7 @@ ROUTES = (
         body_max=BODY_MAX,
         conditional=True,
         example={"active": False},
+        client="subscriptions.update",
     ),
     Route(
         "POST",
@@ -306,5 +310,6 @@ ROUTES = (
         body=RotateBody,
         body_required=False,
         example={"overlap_seconds": 86400},
+        client="subscriptions.rotate_secret",
     ),
 )
