@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -32,7 +33,6 @@ def every_setting(changes: Mapping[str, object]) -> dict[str, object]:
 
 
 class SubscriptionStore(Store):
-    @abstractmethod
     async def create(
         self,
         tenant: str,
@@ -46,6 +46,31 @@ class SubscriptionStore(Store):
 
         TooMany if the tenant would have more than `most`.
         """
+        key = {"tenant": tenant, "idempotency_key": idempotency_key}
+
+        async def work(session: Session) -> tuple[SubscriptionId, bool]:
+            if most is not None:
+                await session.all("lock_tenant", tenant=tenant)
+            made, is_new = await self._insert(
+                session, key, {"custom_headers": custom_headers, **settings}
+            )
+            if not is_new:
+                return made, False
+            if most is not None:
+                count = await session.one("count_of_tenant", tenant=tenant)
+                if count is not None and count[0] > most:
+                    raise TooMany
+            for scheme, sealed in secrets.items():
+                await session.all("add_secret", subscription_id=made, scheme=scheme, sealed=sealed)
+            return made, True
+
+        return await self._database.in_transaction(work)
+
+    @abstractmethod
+    async def _insert(
+        self, session: Any, key: dict[str, Any], values: dict[str, Any]
+    ) -> tuple[SubscriptionId, bool]:
+        """A new one, or the one that has this key."""
 
     async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription | None:
         """One subscription, if it belongs to `tenant` (None = any)."""
@@ -66,8 +91,10 @@ class SubscriptionStore(Store):
         """Write the named settings and headers in one commit, the row locked from the first
         statement on. False: there is none of this tenant, or it has none of these versions."""
 
+        values = {"id": subscription_id, "tenant": tenant} | every_setting(changes)
+
         async def work(session: Session) -> bool:
-            if not await self._change(session, subscription_id, changes, tenant, versions):
+            if not await self._change(session, list(changes), versions, values):
                 return False
             # Apart: this role may not read headers, and keeping them unchanged would read them.
             if custom_headers is not msgspec.UNSET:
@@ -81,11 +108,10 @@ class SubscriptionStore(Store):
     @abstractmethod
     async def _change(
         self,
-        session: Session,
-        subscription_id: int,
-        changes: Mapping[str, object],
-        tenant: str | None,
+        session: Any,
+        changed: list[str],
         versions: Sequence[int] | None,
+        values: dict[str, Any],
     ) -> bool: ...
 
     @abstractmethod

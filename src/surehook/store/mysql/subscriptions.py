@@ -2,74 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from surehook.model.records import SubscriptionId
-from surehook.store.database import Session
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
-from surehook.store.subscriptions import SubscriptionStore, TooMany, every_setting
+from surehook.store.subscriptions import SubscriptionStore
 
 
 class MysqlSubscriptionStore(SubscriptionStore):
     _database: MysqlDatabase
 
-    async def create(
-        self,
-        tenant: str,
-        settings: Mapping[str, object],
-        custom_headers: str | None,
-        secrets: dict[str, str],
-        idempotency_key: str | None,
-        most: int | None = None,
+    async def _insert(
+        self, session: MysqlSession, key: dict[str, Any], values: dict[str, Any]
     ) -> tuple[SubscriptionId, bool]:
         """A key that appears meanwhile refuses the INSERT: looked for again, and found."""
-
-        async def work(session: MysqlSession) -> tuple[SubscriptionId, bool]:
-            if most is not None:
-                await session.all("lock_tenant", tenant=tenant)
-            if idempotency_key is not None:
-                found = await session.one(
-                    "find_by_key", tenant=tenant, idempotency_key=idempotency_key
-                )
-                if found is not None:
-                    return found[0], False
-            written = await session.write(
-                "create_subscription",
-                tenant=tenant,
-                custom_headers=custom_headers,
-                idempotency_key=idempotency_key,
-                **settings,
-            )
-            if most is not None:
-                count = await session.one("count_of_tenant", tenant=tenant)
-                if count is not None and count[0] > most:
-                    raise TooMany
-            made = SubscriptionId(written.first_id)
-            for scheme, sealed in secrets.items():
-                await session.write(
-                    "add_secret", subscription_id=made, scheme=scheme, sealed=sealed
-                )
-            return made, True
-
-        return await self._database.in_transaction(work)
+        if key["idempotency_key"] is not None:
+            there = await session.one("find_by_key", **key)
+            if there is not None:
+                return there[0], False
+        written = await session.write("create_subscription", **key, **values)
+        return SubscriptionId(written.first_id), True
 
     async def _change(
         self,
-        session: Session,
-        subscription_id: int,
-        changes: Mapping[str, object],
-        tenant: str | None,
+        session: MysqlSession,
+        changed: list[str],
         versions: Sequence[int] | None,
+        values: dict[str, Any],
     ) -> bool:
-        assert isinstance(session, MysqlSession)
+        wanted = None if versions is None else ",".join(map(str, versions))
         written = await session.write(
-            "update_subscription",
-            id=subscription_id,
-            tenant=tenant,
-            versions=None if versions is None else ",".join(map(str, versions)),
-            changed=",".join(changes),
-            **every_setting(changes),
+            "update_subscription", changed=",".join(changed), versions=wanted, **values
         )
         return written.rows > 0
 

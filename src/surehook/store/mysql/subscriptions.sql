@@ -1,26 +1,6 @@
 -- Subscription API: INSERT and UPDATE subscriptions (never `verified`), INSERT secrets, UPDATE
 -- their expiry.
 
--- name: create_subscription :none
-INSERT INTO subscriptions
-    (callback_url, custom_headers, idempotency_key, {Subscription:names})
-VALUES (:callback_url, :custom_headers, :idempotency_key, {Subscription:values});
-
--- name: lock_tenant :many
--- Who creates for the same tenant takes turns: the next one's count sees this one's subscription.
-SELECT id FROM subscriptions WHERE tenant = :tenant ORDER BY id LIMIT 1 FOR UPDATE;
-
--- name: count_of_tenant :one
-SELECT count(*) FROM subscriptions WHERE tenant = :tenant;
-
--- name: find_by_key :one
-SELECT id FROM subscriptions WHERE tenant = :tenant AND idempotency_key = :idempotency_key;
-
--- name: read_subscription :one Subscription
-SELECT {Subscription}
-FROM subscriptions
-WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant);
-
 -- name: update_subscription :none
 -- Only what is named in :changed changes, so that two changes of different settings at once both
 -- hold. A new URL is staged while the old one is verified and works; an unverified one just takes
@@ -35,13 +15,6 @@ SET pending_callback_url = CASE
 WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
   AND (:versions IS NULL OR FIND_IN_SET(version, :versions));
 
--- name: set_custom_headers :none
-UPDATE subscriptions SET custom_headers = :custom_headers WHERE id = :id;
-
--- name: add_secret :none
-INSERT INTO subscription_secrets (subscription_id, scheme, sealed)
-VALUES (:subscription_id, :scheme, :sealed);
-
 -- name: expiry :one
 SELECT UTC_TIMESTAMP(6) + INTERVAL :overlap_microseconds MICROSECOND;
 
@@ -51,8 +24,3 @@ UPDATE subscription_secrets
 SET expires_at = :expires_at
 WHERE subscription_id = :subscription_id AND scheme = :scheme AND id < :before_id
   AND (expires_at IS NULL OR expires_at > :expires_at);
-
--- name: schemes :many
-SELECT DISTINCT scheme FROM subscription_secrets
-WHERE subscription_id = :subscription_id
-  AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6));

@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from surehook.model.records import SubscriptionId
 from surehook.store.database import Session
-from surehook.store.subscriptions import SubscriptionStore, TooMany, every_setting
+from surehook.store.subscriptions import SubscriptionStore
 
 
 class PostgresSubscriptionStore(SubscriptionStore):
-    async def create(
-        self,
-        tenant: str,
-        settings: Mapping[str, object],
-        custom_headers: str | None,
-        secrets: dict[str, str],
-        idempotency_key: str | None,
-        most: int | None = None,
+    async def _insert(
+        self, session: Session, key: dict[str, Any], values: dict[str, Any]
     ) -> tuple[SubscriptionId, bool]:
-        async def work(session: Session) -> tuple[SubscriptionId, bool]:
-            if most is not None:
-                await session.all("lock_tenant", tenant=tenant)
-            row = await session.one(
-                "create_subscription",
-                tenant=tenant,
-                custom_headers=custom_headers,
-                idempotency_key=idempotency_key,
-                **settings,
-            )
-            if row is None:
-                found = await session.one(
-                    "find_by_key", tenant=tenant, idempotency_key=idempotency_key
-                )
-                assert found is not None
-                return found[0], False
-            if most is not None:
-                count = await session.one("count_of_tenant", tenant=tenant)
-                if count is not None and count[0] > most:
-                    raise TooMany
-            for scheme, sealed in secrets.items():
-                await session.one(
-                    "add_secret", subscription_id=row[0], scheme=scheme, sealed=sealed
-                )
-            return row[0], True
-
-        return await self._database.in_transaction(work)
+        made = await session.one("create_subscription", **key, **values)
+        there = made or await session.one("find_by_key", **key)
+        assert there is not None
+        return there[0], made is not None
 
     async def _change(
         self,
         session: Session,
-        subscription_id: int,
-        changes: Mapping[str, object],
-        tenant: str | None,
+        changed: list[str],
         versions: Sequence[int] | None,
+        values: dict[str, Any],
     ) -> bool:
-        row = await session.one(
-            "update_subscription",
-            id=subscription_id,
-            tenant=tenant,
-            versions=None if versions is None else list(versions),
-            changed=list(changes),
-            **every_setting(changes),
-        )
+        wanted = None if versions is None else list(versions)
+        row = await session.one("update_subscription", changed=changed, versions=wanted, **values)
         return row is not None
 
     async def rotate(

@@ -55,7 +55,3 @@ WHERE subscription_id = :subscription_id AND scheme = :scheme AND id < :before_i
   AND (expires_at IS NULL
        OR expires_at > surehook_now() + interval '1 second' * :overlap_seconds::float8)
 RETURNING expires_at;
-
--- name: schemes :many
-SELECT DISTINCT scheme FROM subscription_secrets
-WHERE subscription_id = :subscription_id AND (expires_at IS NULL OR expires_at > surehook_now());

@@ -1,0 +1,58 @@
+-- Written by `make generate` from store/postgres/subscriptions.sql; do not edit.
+
+-- name: create_subscription :none
+INSERT INTO subscriptions (
+  callback_url,
+  custom_headers,
+  idempotency_key,
+  {Subscription:names}
+)
+VALUES
+  (:callback_url, :custom_headers, :idempotency_key, {Subscription:values});
+
+-- name: lock_tenant :many
+SELECT
+  id
+FROM subscriptions
+WHERE
+  tenant = :tenant
+ORDER BY
+  id
+LIMIT 1   FOR UPDATE;
+
+-- name: count_of_tenant :one
+SELECT
+  COUNT(*)
+FROM subscriptions
+WHERE
+  tenant = :tenant;
+
+-- name: find_by_key :one
+SELECT
+  id
+FROM subscriptions
+WHERE
+  tenant = :tenant AND idempotency_key = :idempotency_key;
+
+-- name: read_subscription :one Subscription
+SELECT
+  {Subscription}
+FROM subscriptions
+WHERE
+  id = :id AND (
+    :tenant IS NULL OR tenant = :tenant
+  );
+
+-- name: set_custom_headers :none
+UPDATE subscriptions SET custom_headers = :custom_headers
+WHERE
+  id = :id;
+
+-- name: add_secret :none
+INSERT INTO subscription_secrets (
+  subscription_id,
+  scheme,
+  sealed
+)
+VALUES
+  (:subscription_id, :scheme, :sealed);
