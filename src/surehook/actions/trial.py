@@ -11,24 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
-from surehook.delivery import Outcome, Request
+from surehook.delivery import Outcome, Sender
 from surehook.delivery.compose import Composer, Unsigned
 from surehook.errors import NotFound
 from surehook.store.verifier import VerifierStore
 
 SAMPLE = '{"test":true,"message":"This is a test event of surehook."}'
-
-
-class PostsOnce(Protocol):
-    """The part of the sender that a trial needs."""
-
-    async def start(self) -> None: ...
-    async def send(self, request: Request) -> Outcome: ...
-    async def close(self) -> None: ...
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -43,12 +34,12 @@ class Trial:
     """Sends test events."""
 
     def __init__(
-        self, store: VerifierStore, composer: Composer, sender: Callable[[], PostsOnce]
+        self, store: VerifierStore, composer: Composer, sender: Callable[[], Sender]
     ) -> None:
         self._store = store
         self._composer = composer
         self._new_sender = sender
-        self._sender: PostsOnce | None = None
+        self._sender: Sender | None = None
 
     async def send(
         self, subscription_id: int, payload: str = SAMPLE, tenant: str | None = None
@@ -66,7 +57,7 @@ class Trial:
         milliseconds = round((time.monotonic() - started) * 1000, 1)
         return Tried(outcome, target.callback_url, milliseconds)
 
-    async def _started_sender(self) -> PostsOnce:
+    async def _started_sender(self) -> Sender:
         """Made when the first test is sent: many a process never sends one."""
         if self._sender is None:
             self._sender = self._new_sender()
