@@ -45,7 +45,7 @@ from surehook.delivery import Outcome, Request  # noqa: E402
 from surehook.delivery.secrets import Sealer, parse_keys  # noqa: E402
 from surehook.delivery.signature import new_shared_secret  # noqa: E402
 from surehook.embedded.server import EmbeddedServer  # noqa: E402
-from surehook.model.records import SIGNING_PLACE, NewEvent  # noqa: E402
+from surehook.model.records import SIGNING_CONTEXT, NewEvent  # noqa: E402
 from surehook.process.serve import Process  # noqa: E402
 from surehook.store import engine_of, open_database, store_of  # noqa: E402
 from surehook.store.hints import Channel, Hints  # noqa: E402
@@ -152,7 +152,7 @@ class Measurement:
                 "INSERT INTO subscription_secrets (subscription_id, scheme, sealed) "
                 "VALUES ($1, 'v1', $2)",
                 subscription_id,
-                sealer.seal(new_shared_secret().reveal(), SIGNING_PLACE),
+                sealer.seal(new_shared_secret().reveal(), SIGNING_CONTEXT),
             )
 
     async def _throughput(self, owner: Any, ingest: Ingest, hints: Hints) -> Figures:

@@ -44,7 +44,7 @@ from surehook.delivery import Outcome, Request
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.embedded.server import EmbeddedServer
-from surehook.model.records import SIGNING_PLACE, NewEvent
+from surehook.model.records import SIGNING_CONTEXT, NewEvent
 from surehook.process.serve import Process
 from surehook.receiver import certificates
 from surehook.store import open_database, store_of
@@ -140,7 +140,7 @@ class Measurement:
                 "INSERT INTO subscription_secrets (subscription_id, scheme, sealed) "
                 "VALUES ($1, 'v1', $2)",
                 subscription_id,
-                sealer.seal(new_shared_secret().reveal(), SIGNING_PLACE),
+                sealer.seal(new_shared_secret().reveal(), SIGNING_CONTEXT),
             )
 
     async def _deliver(self, owner: Connection) -> Figures:

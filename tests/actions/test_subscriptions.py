@@ -14,7 +14,7 @@ from surehook.delivery.address import AddressGuard
 from surehook.delivery.secrets import Sealer, SealingError, parse_keys
 from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.model.ceilings import Ceilings
-from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE
+from surehook.model.records import HEADERS_CONTEXT, SIGNING_CONTEXT
 from surehook.store import store_of
 from surehook.store.subscriptions import SubscriptionStore
 
@@ -42,7 +42,7 @@ async def test_a_new_subscription_is_active_but_not_verified_and_shows_its_secre
     assert made.secret is not None and made.secret.startswith("whsec_")
     sealed = await owner.fetchval("SELECT sealed FROM subscription_secrets")
     assert made.secret not in sealed
-    assert SEALER.open(sealed, SIGNING_PLACE) == made.secret
+    assert SEALER.open(sealed, SIGNING_CONTEXT) == made.secret
 
 
 async def test_the_same_idempotency_key_gives_the_first_subscription_without_its_secret(
@@ -94,7 +94,7 @@ async def test_changes_of_different_settings_at_the_same_time_all_hold(
         assert (now.active, now.max_attempts) == (number % 2 == 0, number)
         assert now.description == str(number)
         headers = SEALER.open(
-            await owner.fetchval("SELECT custom_headers FROM subscriptions"), HEADERS_PLACE
+            await owner.fetchval("SELECT custom_headers FROM subscriptions"), HEADERS_CONTEXT
         )
         assert msgspec.json.decode(headers) == [["x-number", str(number)]]
 
@@ -150,7 +150,7 @@ async def test_rotation_keeps_the_old_secret_for_the_overlap_only(
         "SELECT sealed, EXTRACT(EPOCH FROM expires_at - created_at)::float8 AS life "
         "FROM subscription_secrets ORDER BY id"
     )
-    assert [SEALER.open(row[0], SIGNING_PLACE) for row in rows] == [made.secret, rotated.secret]
+    assert [SEALER.open(row[0], SIGNING_CONTEXT) for row in rows] == [made.secret, rotated.secret]
     assert rows[0][1] == pytest.approx(3600, abs=60) and rows[1][1] is None
 
 
@@ -165,7 +165,7 @@ async def test_custom_headers_are_sealed(subscriptions: Subscriptions, owner: An
     await subscriptions.create(settings(), custom_headers={"authorization": "Bearer abc"})
     sealed = await owner.fetchval("SELECT custom_headers FROM subscriptions")
     assert "abc" not in sealed
-    opened = SEALER.open(sealed, HEADERS_PLACE)
+    opened = SEALER.open(sealed, HEADERS_CONTEXT)
     assert msgspec.json.decode(opened) == [["authorization", "Bearer abc"]]
 
 

@@ -16,8 +16,8 @@ from surehook.delivery.compose import Composer, Unsigned
 from surehook.delivery.secrets import Sealer
 from surehook.delivery.signature import new_shared_secret, parse_secret
 from surehook.model.records import (
-    HEADERS_PLACE,
-    SIGNING_PLACE,
+    HEADERS_CONTEXT,
+    SIGNING_CONTEXT,
     Challenge,
     EventId,
     JobId,
@@ -62,7 +62,7 @@ def a_test(**given: Any) -> Request:
     fields = {
         "request_timeout_seconds": None,
         "custom_headers": None,
-        "secrets": (SEALER.seal(SECRET, SIGNING_PLACE),),
+        "secrets": (SEALER.seal(SECRET, SIGNING_CONTEXT),),
         **given,
     }
     target = TrialTarget(callback_url=URL, event_type="order.paid", now=NOW, **fields)
@@ -113,7 +113,7 @@ def test_the_timeout_of_a_subscription_is_kept_up_to_the_ceiling(
 
 @pytest.mark.parametrize("make", [a_delivery, a_test])
 def test_custom_headers_are_opened_and_sent(make: Callable[..., Request]) -> None:
-    sealed = SEALER.seal('[["x-team","a"]]', HEADERS_PLACE)
+    sealed = SEALER.seal('[["x-team","a"]]', HEADERS_CONTEXT)
     assert make(custom_headers=sealed).headers[-1] == ("x-team", "a")
 
 
@@ -125,10 +125,10 @@ def test_nothing_is_made_that_no_secret_signs() -> None:
 
 
 UNUSABLE = {
-    "another key": Sealer([b"a" * 32]).seal("[]", HEADERS_PLACE),
+    "another key": Sealer([b"a" * 32]).seal("[]", HEADERS_CONTEXT),
     "not sealed": "[]",
-    "sealed for another place": SEALER.seal("[]", SIGNING_PLACE),
-    "not a list of headers": SEALER.seal("{}", HEADERS_PLACE),
+    "sealed for another place": SEALER.seal("[]", SIGNING_CONTEXT),
+    "not a list of headers": SEALER.seal("{}", HEADERS_CONTEXT),
 }
 
 
@@ -144,10 +144,10 @@ def test_what_cannot_be_opened_is_an_attempt_that_was_not_sent(sealed: str) -> N
 @pytest.mark.parametrize("text", ["not a secret of ours", "whsec_!", "whsk_AAAA"])
 def test_a_secret_of_an_unknown_form_does_not_sign(text: str) -> None:
     with pytest.raises(Unsigned):
-        COMPOSER.signer(SEALER.seal(text, SIGNING_PLACE))
+        COMPOSER.signer(SEALER.seal(text, SIGNING_CONTEXT))
 
 
 def test_headers_survive_sealing() -> None:
     headers = (("x-a", "1"), ("x-b", "é"))
-    sealed = SEALER.seal(msgspec.json.encode(headers).decode(), HEADERS_PLACE)
+    sealed = SEALER.seal(msgspec.json.encode(headers).decode(), HEADERS_CONTEXT)
     assert COMPOSER.custom_headers(sealed) == headers

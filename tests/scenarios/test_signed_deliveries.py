@@ -24,7 +24,7 @@ from support.waiting import until, until_row
 from surehook import receive
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret, new_signing_key
-from surehook.model.records import HEADERS_PLACE
+from surehook.model.records import HEADERS_CONTEXT
 from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
@@ -169,7 +169,7 @@ async def test_custom_headers_are_sent_and_cannot_replace_ours(
     configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
     headers = [["authorization", "Bearer abc"], ["webhook-id", "forged"]]
-    sealed = SEALER.seal(msgspec.json.encode(headers).decode(), HEADERS_PLACE)
+    sealed = SEALER.seal(msgspec.json.encode(headers).decode(), HEADERS_CONTEXT)
     async with delivering(configure, access) as receiver:
         await a_subscription(owner, callback_url=receiver.url, secret=SECRET, custom_headers=sealed)
         await an_event(owner)

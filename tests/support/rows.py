@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from support.servers import ENCRYPTION_KEY
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
-from surehook.model.records import SIGNING_PLACE
+from surehook.model.records import SIGNING_CONTEXT
 from surehook.model.states import JOB_MOVES, SAGA_MOVES, JobStatus, Move, SagaStatus
 
 Connection = Any  # asyncpg's, or one that is called like it
@@ -113,7 +113,7 @@ async def a_secret(owner: Connection, subscription_id: int, secret: str) -> int:
         "INSERT INTO subscription_secrets (subscription_id, scheme, sealed) "
         "VALUES ($1, 'v1', $2) RETURNING id",
         subscription_id,
-        _sealer.seal(secret, SIGNING_PLACE),
+        _sealer.seal(secret, SIGNING_CONTEXT),
     )
     return secret_id
 

@@ -31,7 +31,7 @@ from surehook.delivery.url import UrlRefused, parse_callback_url
 from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.model import fields, rules
 from surehook.model.ceilings import Ceilings
-from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE
+from surehook.model.records import HEADERS_CONTEXT, SIGNING_CONTEXT
 from surehook.model.resources.subscription import Subscription
 from surehook.store.subscriptions import SETTINGS, SubscriptionStore, TooMany
 
@@ -105,9 +105,9 @@ class Subscriptions:
         shared = _shared(secret)
         signing = new_signing_key() if "v1a" in schemes else None
         # Verification is proved with a shared secret, so there always is one.
-        secrets = {"v1": self._sealer.seal(shared.reveal(), SIGNING_PLACE)}
+        secrets = {"v1": self._sealer.seal(shared.reveal(), SIGNING_CONTEXT)}
         if signing is not None:
-            secrets["v1a"] = self._sealer.seal(signing.reveal(), SIGNING_PLACE)
+            secrets["v1a"] = self._sealer.seal(signing.reveal(), SIGNING_CONTEXT)
         most = self._ceilings.subscriptions if by_tenant else None
         try:
             subscription_id, created = await self._store.create(
@@ -177,7 +177,7 @@ class Subscriptions:
         signer: SharedSecret | SigningKey = new_signing_key()
         if scheme == "v1":
             signer = _shared(secret)
-        sealed = self._sealer.seal(signer.reveal(), SIGNING_PLACE)
+        sealed = self._sealer.seal(signer.reveal(), SIGNING_CONTEXT)
         expires_at = await self._store.rotate(subscription_id, scheme, sealed, overlap_seconds)
         if isinstance(signer, SigningKey):
             return Rotated(None, signer.public_key(), expires_at)
@@ -236,7 +236,7 @@ class Subscriptions:
         for name, value in headers.items():
             _check_header(name, value)
         text = msgspec.json.encode(sorted(headers.items())).decode()
-        return self._sealer.seal(text, HEADERS_PLACE)
+        return self._sealer.seal(text, HEADERS_CONTEXT)
 
 
 def _shared(secret: str | None) -> SharedSecret:

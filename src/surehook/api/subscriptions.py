@@ -20,7 +20,6 @@ from surehook.api.pages import before_id, encoded_cursor
 from surehook.api.problems import NOT_FOUND, STALE, not_found
 from surehook.api.routes import Answer, Call, Route
 from surehook.api.shapes import Page
-from surehook.delivery.secrets import SealingError
 from surehook.model.fields import copied
 from surehook.model.resources.shared import BIGGEST_ID
 from surehook.model.resources.subscription import (
@@ -194,10 +193,7 @@ async def _read(call: Call, number: int) -> Subscription:
 
 
 async def _shapes(call: Call, found: list[Subscription]) -> list[Subscription]:
-    try:
-        names = await call.api.subscriptions.trial.header_names([one.id for one in found])
-    except SealingError:  # sealed with a key that this process does not have
-        names = {}
+    names = await call.api.subscriptions.trial.header_names([one.id for one in found])
     return [_shape(one, names.get(one.id), call.key) for one in found]
 
 

@@ -28,7 +28,7 @@ from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.embedded.server import EmbeddedServer
 from surehook.errors import AnswerIsNo, Unreachable
-from surehook.model.records import SIGNING_PLACE, NewEvent
+from surehook.model.records import SIGNING_CONTEXT, NewEvent
 from surehook.process.database import opened
 from surehook.receiver import certificates
 from surehook.store import store_of
@@ -185,7 +185,7 @@ class Bench:
                 "INSERT INTO subscription_secrets (subscription_id, scheme, sealed) "
                 "VALUES ($1, 'v1', $2)",
                 subscription_id,
-                sealer.seal(new_shared_secret().reveal(), SIGNING_PLACE),
+                sealer.seal(new_shared_secret().reveal(), SIGNING_CONTEXT),
             )
 
     async def _warm_up(self) -> None:

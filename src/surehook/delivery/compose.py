@@ -25,7 +25,13 @@ from surehook.delivery.signature import (
     parse_secret,
     signed_headers,
 )
-from surehook.model.records import HEADERS_PLACE, SIGNING_PLACE, Challenge, LeasedJob, TrialTarget
+from surehook.model.records import (
+    HEADERS_CONTEXT,
+    SIGNING_CONTEXT,
+    Challenge,
+    LeasedJob,
+    TrialTarget,
+)
 from surehook.receive import VERIFICATION_TYPE
 
 Headers = tuple[tuple[str, str], ...]
@@ -104,7 +110,7 @@ class Composer:
     # ── What is sealed ────────────────────────────────────────────────────────────────────────
 
     def secret(self, sealed: str) -> str:
-        return self._open(sealed, SIGNING_PLACE)
+        return self._open(sealed, SIGNING_CONTEXT)
 
     def signer(self, sealed: str) -> Signer:
         return _signer(self.secret(sealed))
@@ -113,13 +119,13 @@ class Composer:
         if sealed is None:
             return ()
         try:
-            return msgspec.json.decode(self._open(sealed, HEADERS_PLACE), type=Headers)
+            return msgspec.json.decode(self._open(sealed, HEADERS_CONTEXT), type=Headers)
         except msgspec.DecodeError as error:
             raise Unsigned(str(error)) from None
 
-    def _open(self, sealed: str, place: str) -> str:
+    def _open(self, sealed: str, context: str) -> str:
         try:
-            return self._sealer.open(sealed, place)
+            return self._sealer.open(sealed, context)
         except SealingError as error:
             raise Unsigned(str(error)) from None
 

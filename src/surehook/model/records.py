@@ -21,9 +21,9 @@ JobId = NewType("JobId", int)
 DeadLetterId = NewType("DeadLetterId", int)
 Bucket = NewType("Bucket", int)
 
-# Where a sealed text belongs: it opens nowhere else.
-SIGNING_PLACE = "subscription_secrets"
-HEADERS_PLACE = "custom_headers"
+# What a sealed text belongs to: it opens for nothing else.
+SIGNING_CONTEXT = "subscription_secrets"
+HEADERS_CONTEXT = "custom_headers"
 
 
 def correlation_id(event_id: int) -> str:
