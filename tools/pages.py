@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from surehook.api import problems
 from surehook.api.app import ROUTES
 from surehook.api.routes import Route
-from surehook.delivery.outcome import ErrorCode
+from surehook.model.error_codes import ErrorCode
 from surehook.model.resources.shared import TIME_EXAMPLE
 from surehook.model.roles import BY_LOGIN, ROLES, Verb
 from surehook.observe.facts import FACTS
@@ -156,7 +156,7 @@ def metrics_page() -> str:
 def errors_page() -> str:
     """docs/reference/errors.md."""
     head = (
-        page_note("delivery/outcome.py") + "# Error codes\n\n"
+        page_note("model/error_codes.py") + "# Error codes\n\n"
         "Every failed attempt carries one of these codes, in the job's `error_code`, and the last"
         " one in the\nsaga's `final_error_code` and its dead letter. The list is closed. A"
         " *permanent* error is dead-lettered at\nonce; all others are tried again until the"

@@ -28,7 +28,7 @@ from support.waiting import PATIENCE, until
 from surehook.cli.delivery import _why
 from surehook.cli.tail import OLDER_PER_TURN, PAGE, PAGES_MAX, Watch
 from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts, Page
-from surehook.delivery.outcome import ErrorCode
+from surehook.model.error_codes import ErrorCode
 from surehook.model.states import SagaStatus
 
 

@@ -15,8 +15,8 @@ from support.commands import SENDING, Command, commands
 from support.receiver import Answer, ReceivedRequest, Receiver
 from support.rows import a_subscription, an_event
 from surehook import receive
-from surehook.delivery.outcome import ErrorCode
 from surehook.delivery.signature import new_shared_secret
+from surehook.model.error_codes import ErrorCode
 from surehook.store.logins import DatabaseAccess
 
 with_verifier = pytest.mark.parametrize("components", [("verifier",)], ids=["verifier"])

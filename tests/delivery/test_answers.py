@@ -16,10 +16,10 @@ from support.receiver import Answer, Receiver
 from support.sending import request, run, started
 from surehook.delivery.outcome import (
     MAX_RETRY_AFTER_SECONDS,
-    ErrorCode,
     Outcome,
     error_of_status,
 )
+from surehook.model.error_codes import ErrorCode
 
 STATUSES = [200, 201, 202, 203, 204, 205, 226, 299, 300, 301, 302, 303, 304, 305, 307, 308, 399]
 STATUSES += [400, 401, 403, 404, 405, 408, 409, 410, 413, 418, 422, 425, 429, 451, 499]

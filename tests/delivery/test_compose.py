@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from surehook import receive
-from surehook.delivery import ErrorCode, Request
+from surehook.delivery import Request
 from surehook.delivery.compose import Composer, Unsigned
 from surehook.delivery.secrets import Sealer
 from surehook.delivery.signature import new_shared_secret, parse_secret
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import (
     HEADERS_CONTEXT,
     SIGNING_CONTEXT,

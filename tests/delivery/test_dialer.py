@@ -13,8 +13,8 @@ from support.waiting import in_time
 from surehook.delivery import dialer
 from surehook.delivery.address import Address
 from surehook.delivery.dialer import STAGGER_SECONDS, AttemptFailed, _first, parse_proxy
-from surehook.delivery.outcome import ErrorCode
 from surehook.errors import ConfigError
+from surehook.model.error_codes import ErrorCode
 
 SILENT, REFUSING, GOOD = (ip_address(f"192.0.2.{number}") for number in (1, 2, 3))
 

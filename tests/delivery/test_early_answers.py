@@ -14,8 +14,9 @@ from support.sending import run
 from support.waiting import PATIENCE
 from surehook.delivery.connection import Connection
 from surehook.delivery.dialer import tls_context
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
 from surehook.delivery.tls import TlsSocket
+from surehook.model.error_codes import ErrorCode
 
 
 async def connected(server: HostileServer) -> Connection:

@@ -13,7 +13,8 @@ from support.receiver import Answer, Receiver
 from support.records import HANDSHAKE, PAYLOAD, TICKET, Records
 from support.sending import request, run, started
 from support.waiting import PATIENCE
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
+from surehook.model.error_codes import ErrorCode
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 HONEST = b"HTTP/1.1 503 X\r\nContent-Length: 6\r\n\r\nhonest"

@@ -16,7 +16,8 @@ import pytest
 from support.hostile import HostileServer, Peer, Script
 from support.sending import request, run, settings, started
 from support.waiting import PATIENCE, in_time
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
+from surehook.model.error_codes import ErrorCode
 
 QUICK = 0.4
 OK = b"HTTP/1.1 200 OK\r\n"

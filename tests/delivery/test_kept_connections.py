@@ -13,8 +13,9 @@ from support.hostile import HostileServer, Peer
 from support.receiver import Answer, Receiver
 from support.sending import request, run, settings, started, until
 from support.waiting import PATIENCE
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
 from surehook.delivery.pool import PoolLimits
+from surehook.model.error_codes import ErrorCode
 
 
 async def test_one_connection_serves_one_request_after_the_other() -> None:

@@ -14,8 +14,8 @@ from support.sending import request, run, settings, started
 from support.waiting import PATIENCE, in_time
 from surehook.delivery import dialer
 from surehook.delivery.address import Address
-from surehook.delivery.outcome import ErrorCode
 from surehook.delivery.resolver import NameNotResolved, Resolver
+from surehook.model.error_codes import ErrorCode
 
 INNER = """
 127.0.0.1 127.0.0.53 10.0.0.1 10.255.255.53 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from surehook.delivery.outcome import (
     EXCERPT_CHARACTERS,
     MAX_RETRY_AFTER_SECONDS,
-    ErrorCode,
     Outcome,
     error_of_status,
     parse_retry_after,
     safe_excerpt,
 )
+from surehook.model.error_codes import ErrorCode
 
 ROOT = Path(__file__).parents[2]
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT

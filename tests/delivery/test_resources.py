@@ -15,7 +15,8 @@ from support.hostile import HostileServer, Peer
 from support.receiver import Answer, Receiver
 from support.sending import request, run, settings, started
 from support.waiting import in_time
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
+from surehook.model.error_codes import ErrorCode
 
 
 def resident_bytes() -> int:

@@ -19,8 +19,9 @@ from support.hostile import HostileServer, Peer
 from support.receiver import Receiver
 from support.sending import request, run, settings, started
 from surehook.delivery.dialer import tls_context
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
 from surehook.errors import ConfigError
+from surehook.model.error_codes import ErrorCode
 
 DAY = datetime.timedelta(days=1)
 

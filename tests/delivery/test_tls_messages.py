@@ -21,7 +21,8 @@ from support.records import (
 )
 from support.sending import request, run, started, until
 from support.waiting import PATIENCE
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
+from surehook.model.error_codes import ErrorCode
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 FLOOD_RECORDS = 700

@@ -17,7 +17,8 @@ from support.clock import Clock
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariants, running
 from support.rows import a_job, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until, until_row
-from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery import Outcome, Request
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import Lane, SagaId, Share
 from surehook.model.retry import Policy
 from surehook.model.states import Attempt, JobResult, JobStatus, SagaStatus, decide

@@ -24,11 +24,12 @@ from support.receiver import Answer, Receiver
 from support.rows import a_job, a_saga, a_secret, a_subscription, an_event
 from support.servers import ENCRYPTION_KEY, Server
 from support.waiting import LEASE_SECONDS, PATIENCE, until, until_row
-from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery import Outcome, Request
 from surehook.delivery.compose import Composer
 from surehook.delivery.outcome import EXCERPT_CHARACTERS
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.errors import ConfigError, DatabaseUnreachable
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import JobId, JobReport, Lane
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.pipeline import worker as worker_module

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.waiting import PATIENCE
-from surehook.delivery import ErrorCode, Request
+from surehook.delivery import Request
 from surehook.delivery.challenge import answer_proves, challenge_body, new_challenge, new_code
 from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.delivery.signature import parse_secret
 from surehook.delivery.signature import signed_headers as our_signed_headers
+from surehook.model.error_codes import ErrorCode
 from surehook.receiver import certificates
 from surehook.testing import Receiver, new_secret, signed_headers
 

@@ -18,7 +18,8 @@ from support import Configure
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, running
 from support.rows import a_subscription
 from support.waiting import until, until_row
-from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery import Outcome, Request
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import Lane
 from surehook.pipeline.slots import most_at_once
 from surehook.store.logins import DatabaseAccess

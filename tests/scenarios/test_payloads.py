@@ -11,7 +11,8 @@ from support.pipeline import DELIVERED, UNFINISHED, FakeSender, failed, running
 from support.rows import a_subscription
 from support.waiting import until_row
 from surehook.actions.ingest import Ingest
-from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery import Outcome, Request
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import NewEvent, StoredEvent
 from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from support import OpenStore
-from surehook.delivery import ErrorCode
 from surehook.model import statements
+from surehook.model.error_codes import ErrorCode
 
 pytestmark = pytest.mark.only_on("postgres", reason="MySQL's are in mysql/test_mysql_plans.py")
 BIG = (

@@ -15,7 +15,8 @@ from support import OpenStore
 from support.waiting import PATIENCE
 from surehook import observe
 from surehook.config import Config
-from surehook.delivery import ErrorCode, Outcome, Request, Sender
+from surehook.delivery import Outcome, Request, Sender
+from surehook.model.error_codes import ErrorCode
 from surehook.observe.facts import Level
 from surehook.process.check import check
 from surehook.process.serve import Process

@@ -15,8 +15,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from surehook import __version__
 from surehook.api.problems import ProblemBody
-from surehook.delivery.outcome import ErrorCode
 from surehook.model import rules
+from surehook.model.error_codes import ErrorCode
 from surehook.model.resources.shared import (
     LIMIT_MAX,
     TEXT,

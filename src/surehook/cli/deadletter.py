@@ -37,8 +37,8 @@ from surehook.cli.output import (
     waiting,
     write_json,
 )
-from surehook.delivery.outcome import ErrorCode
 from surehook.errors import AnswerIsNo, UsageError
+from surehook.model.error_codes import ErrorCode
 from surehook.model.wording import counted
 
 if TYPE_CHECKING:

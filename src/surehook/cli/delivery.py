@@ -135,13 +135,13 @@ def advise(codes: Iterable[str]) -> None:
 
 def advice_on(code: str | None) -> str:
     """Nothing for a code that only a newer API knows."""
-    from surehook.delivery.outcome import ErrorCode
+    from surehook.model.error_codes import ErrorCode
 
     return next((known.advice for known in ErrorCode if known == code), "")
 
 
 def cause_of(code: str) -> str:
-    from surehook.delivery.outcome import ErrorCode
+    from surehook.model.error_codes import ErrorCode
 
     return next((known.cause for known in ErrorCode if known == code), "")
 

@@ -27,7 +27,8 @@ from typing import Protocol
 
 import msgspec
 
-from surehook.delivery.outcome import ErrorCode, Outcome
+from surehook.delivery.outcome import Outcome
+from surehook.model.error_codes import ErrorCode
 
 __all__ = ["ErrorCode", "Outcome", "Request", "Sender"]
 

@@ -23,10 +23,11 @@ from surehook.delivery import Request
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.connection import Connection
 from surehook.delivery.dialer import AttemptFailed, Dialer, parse_proxy, tls_context
-from surehook.delivery.outcome import ErrorCode, Outcome, safe_text
+from surehook.delivery.outcome import Outcome, safe_text
 from surehook.delivery.pool import Pool, PoolLimits
 from surehook.delivery.resolver import Resolver
 from surehook.delivery.url import CallbackUrl, UrlRefused, parse_callback_url
+from surehook.model.error_codes import ErrorCode
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 # What describes the message's framing or the connection is the sender's business alone.

@@ -15,7 +15,7 @@ from datetime import datetime
 
 import msgspec
 
-from surehook.delivery import ErrorCode, Outcome, Request
+from surehook.delivery import Outcome, Request
 from surehook.delivery.challenge import challenge_body, verification_id
 from surehook.delivery.secrets import Sealer, SealingError
 from surehook.delivery.signature import (
@@ -25,6 +25,7 @@ from surehook.delivery.signature import (
     parse_secret,
     signed_headers,
 )
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import (
     HEADERS_CONTEXT,
     SIGNING_CONTEXT,

@@ -33,7 +33,6 @@ import httptools
 
 from surehook.delivery.outcome import (
     EXCERPT_BYTES,
-    ErrorCode,
     Outcome,
     error_of_status,
     parse_retry_after,
@@ -41,6 +40,7 @@ from surehook.delivery.outcome import (
     safe_text,
 )
 from surehook.delivery.tls import TlsSocket
+from surehook.model.error_codes import ErrorCode
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_BODY_BYTES = 64 * 1024

@@ -26,11 +26,12 @@ import msgspec
 
 from surehook.delivery.address import Address, AddressGuard
 from surehook.delivery.connection import Connection
-from surehook.delivery.outcome import ErrorCode, Outcome, safe_text
+from surehook.delivery.outcome import Outcome, safe_text
 from surehook.delivery.resolver import NameNotResolved, Resolver
 from surehook.delivery.tls import TlsSocket
 from surehook.delivery.url import CallbackUrl
 from surehook.errors import ConfigError
+from surehook.model.error_codes import ErrorCode
 
 STAGGER_SECONDS = 0.3
 MAX_ADDRESSES = 6

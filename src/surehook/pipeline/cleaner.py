@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surehook import observe
-from surehook.delivery import ErrorCode
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import correlation_id
 from surehook.model.states import JobStatus, SagaStatus
 from surehook.observe import crashpoints

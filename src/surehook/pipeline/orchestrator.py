@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from surehook import observe
-from surehook.delivery import ErrorCode
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import (
     AppliedResult,
     Lane,

@@ -24,9 +24,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from surehook import observe
-from surehook.delivery import ErrorCode, Outcome, Request, Sender
+from surehook.delivery import Outcome, Request, Sender
 from surehook.delivery.compose import Composer, Unsigned
 from surehook.errors import DatabaseUnreachable
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import Lane, LeasedJob
 from surehook.observe import crashpoints
 from surehook.pipeline.leases import Lease

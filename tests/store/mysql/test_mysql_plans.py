@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support import OpenStore
-from surehook.delivery import ErrorCode
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import JobReport, NewEvent, Pace, Share
 from surehook.model.retry import Policy
 from surehook.model.states import JobStatus
