@@ -34,12 +34,6 @@ WIDTH = 100
 
 # Answers that the client calls otherwise; those that become one result have each other's fields.
 RESULTS = {
-    "Accepted": "Published",
-    "BatchResult": "BatchItem",
-    "DeadLetterWithPayload": "DeadLetter",
-    "RequeuedOne": "Requeued",
-    "RequeueAnswer": "RequeuedMany",
-    "KeyWithSecret": "Key",
     "ProblemBody": "Problem",
 }
 # What only the client knows of a result.

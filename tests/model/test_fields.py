@@ -10,7 +10,8 @@ import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from surehook.model import fields
-from surehook.model.fields import Column, Moment, Setting
+from surehook.model.fields import Column, Setting
+from surehook.model.moments import Moment
 
 AT = datetime(2026, 11, 15, 20, 55, 1, tzinfo=UTC)
 

@@ -12,11 +12,13 @@ from support.clock import Clock
 from support.pipeline import facts, running
 from support.rows import a_dead_letter, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until_row
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import Requeued
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.states import SagaStatus
 from surehook.pipeline.deadletters import DeadLetters, Requeue
 from surehook.store import store_of
-from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Channel, Hints
 from surehook.store.logins import DatabaseAccess
 
@@ -292,20 +294,22 @@ async def test_every_part_of_the_filter_is_respected(
     late = await a_dead_letter(owner)
     everything = {*letters.values(), late}
 
-    async def found(wanted: Filter) -> set[int]:
+    async def found(wanted: DeadLetterFilter) -> set[int]:
         ids = await requeue.matching(wanted, 100, dry_run=True)
         return {i for i in ids if isinstance(i, int)}
 
-    assert await found(Filter()) == everything
-    assert await found(Filter(tenant="t")) == {letters["tenant"]}
-    assert await found(Filter(tenant="")) == everything - {letters["tenant"]}
-    assert await found(Filter(subscription_id=subscriptions["type"])) == {letters["type"]}
-    assert await found(Filter(event_type="b")) == {letters["type"]}
-    assert await found(Filter(error_code="TIMEOUT")) == {letters["code"]}
-    assert await found(Filter(failed_from=between)) == {late}
-    assert await found(Filter(failed_until=between)) == everything - {late}
-    assert await found(Filter(event_type="a", error_code="GONE", tenant="")) == {letters["plain"]}
-    assert await found(Filter(tenant="nobody")) == set()
+    assert await found(DeadLetterFilter()) == everything
+    assert await found(DeadLetterFilter(tenant="t")) == {letters["tenant"]}
+    assert await found(DeadLetterFilter(tenant="")) == everything - {letters["tenant"]}
+    assert await found(DeadLetterFilter(subscription_id=subscriptions["type"])) == {letters["type"]}
+    assert await found(DeadLetterFilter(event_type="b")) == {letters["type"]}
+    assert await found(DeadLetterFilter(error_code=ErrorCode.TIMEOUT)) == {letters["code"]}
+    assert await found(DeadLetterFilter(failed_from=between)) == {late}
+    assert await found(DeadLetterFilter(failed_until=between)) == everything - {late}
+    assert await found(DeadLetterFilter(event_type="a", error_code=ErrorCode.GONE, tenant="")) == {
+        letters["plain"]
+    }
+    assert await found(DeadLetterFilter(tenant="nobody")) == set()
     assert (
         await owner.fetchval("SELECT count(*) FROM webhook_delivery_sagas WHERE requeued_from > 0")
         == 0
@@ -318,7 +322,7 @@ async def test_a_rare_filter_looks_at_a_bounded_number_per_statement(
     letters = [await a_dead_letter(owner) for _ in range(5)]
     rare = await a_saga(owner, status=DEAD, error_code="GONE")
     letters.append(await a_dead_letter(owner, saga_id=rare))
-    wanted = Filter(error_code="GONE")
+    wanted = DeadLetterFilter(error_code=ErrorCode.GONE)
     after_id: int | None = 0
     seen: list[tuple[list[int], int | None]] = []
     while after_id is not None:
@@ -336,7 +340,7 @@ async def test_many_are_requeued_up_to_the_limit_and_none_twice(
         for _ in range(24 // buckets):
             saga = await a_saga(owner, subscription_id=subscription, status=DEAD, bucket=bucket)
             await a_dead_letter(owner, saga_id=saga, bucket=bucket)
-    wanted = Filter(subscription_id=subscription)
+    wanted = DeadLetterFilter(subscription_id=subscription)
     dry = await requeue.matching(wanted, 10, dry_run=True)
     assert len(dry) == 10
     first = await requeue.matching(wanted, 10)

@@ -28,11 +28,13 @@ from support.receiver import Answer, Receiver
 from support.rows import a_subscription, an_event
 from support.waiting import LEASE_SECONDS, until, until_row
 from surehook.actions.ingest import Ingest
+from surehook.model.error_codes import ErrorCode
 from surehook.model.records import NewEvent, Requeued
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.retry import Policy, delay_seconds
 from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
-from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import DatabaseAccess
@@ -223,7 +225,9 @@ async def test_a_requeue_of_a_disabled_subscription_waits_until_it_is_enabled(
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=8)
         assert sender.requests == []
         requeue = Requeue(store, process.hints, range(buckets))
-        wanted = Filter(subscription_id=subscription, error_code="SUBSCRIPTION_INACTIVE")
+        wanted = DeadLetterFilter(
+            subscription_id=subscription, error_code=ErrorCode.SUBSCRIPTION_INACTIVE
+        )
         refused = await requeue.matching(wanted, 100)
         assert not any(answer.created for answer in refused if isinstance(answer, Requeued))
         await owner.execute("UPDATE subscriptions SET active = true")

@@ -14,9 +14,10 @@ from surehook.actions.ingest import Ingest
 from surehook.delivery import Outcome, Request
 from surehook.model.error_codes import ErrorCode
 from surehook.model.records import NewEvent, StoredEvent
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
-from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import DatabaseAccess
@@ -71,7 +72,7 @@ async def test_every_payload_arrives_byte_for_byte(
         await until_row(owner, "SELECT count(*) FROM dead_letters", wanted=len(wanted))
         letters = store_of(DeadLetterStore, process.databases["deadletters"])
         requeue = Requeue(letters, process.hints, range(buckets))
-        assert len(await requeue.matching(Filter(), 100)) == len(wanted)
+        assert len(await requeue.matching(DeadLetterFilter(), 100)) == len(wanted)
         await until_row(owner, UNFINISHED, wanted=0)
     rows = await owner.fetch("SELECT payload FROM events")
     assert {row[0].encode() for row in rows} == wanted

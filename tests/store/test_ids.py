@@ -11,10 +11,11 @@ from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariant
 from support.rows import a_subscription, an_event, many_events
 from support.waiting import until_row
 from surehook.model import statements
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.roles import ROLES
 from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
-from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.logins import DatabaseAccess
 
 # What is a small number wherever it stands. Nothing else may be narrower than an id.
@@ -71,7 +72,7 @@ async def test_ids_may_grow_past_what_fits_in_32_bits(
         await until_row(owner, UNFINISHED, wanted=0)
         store = store_of(DeadLetterStore, await open_store("deadletters"))
         requeue = Requeue(store, process.hints, range(buckets))
-        assert len(await requeue.matching(Filter(subscription_id=subscription), 100)) == 8
+        assert len(await requeue.matching(DeadLetterFilter(subscription_id=subscription), 100)) == 8
         await until_row(
             owner,
             "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'",

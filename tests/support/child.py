@@ -24,11 +24,12 @@ from surehook.config import Config, load
 from surehook.delivery import Outcome, Request
 from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.model.records import NewEvent
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.observe import crashpoints, log
 from surehook.pipeline.deadletters import Requeue
 from surehook.process.serve import Process, serve
 from surehook.store import open_database, store_of
-from surehook.store.deadletters import DeadLetterStore, Filter
+from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import DatabaseAccess
@@ -90,7 +91,9 @@ async def whole(config: Config, access: DatabaseAccess, count: int) -> None:
         tasks.add(loop.create_task(work))  # type: ignore[arg-type]
 
     loop.add_signal_handler(signal.SIGTERM, process.stop)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: do(requeue.matching(Filter(), 10_000)))
+    loop.add_signal_handler(
+        signal.SIGUSR1, lambda: do(requeue.matching(DeadLetterFilter(), 10_000))
+    )
     do(ingest.publish_all(orders(count)))
     await process.run()
     await asyncio.gather(*tasks)

@@ -20,7 +20,7 @@ import msgspec
 
 from surehook.errors import FieldRefused, NotFound
 from surehook.model import rules
-from surehook.model.records import ApiKey
+from surehook.model.resources.key import Key
 from surehook.store.keys import KeyStore
 
 PREFIX = "shk_"
@@ -33,13 +33,6 @@ class Scope(StrEnum):
     READ = "read"
     OPERATOR = "operator"
     ADMIN = "admin"
-
-
-class NewKey(msgspec.Struct, frozen=True):
-    """A key that was just made; `secret` is shown this once."""
-
-    key: ApiKey
-    secret: str
 
 
 def new_secret() -> str:
@@ -56,8 +49,8 @@ class Keys:
     def __init__(self, store: KeyStore) -> None:
         self._store = store
 
-    async def create(self, name: str, scopes: Sequence[str], tenant: str | None = None) -> NewKey:
-        """A new key. FieldRefused names what is wrong."""
+    async def create(self, name: str, scopes: Sequence[str], tenant: str | None = None) -> Key:
+        """A new key, shown this once. FieldRefused names what is wrong."""
         rules.check_key_name(name)
         known = [scope for scope in Scope if scope in scopes]
         if not known or set(scopes) - set(known):
@@ -65,16 +58,16 @@ class Keys:
         if tenant is not None:
             rules.check_tenant(tenant)
         secret = new_secret()
-        key = await self._store.create(name, hash_of(secret), ",".join(known), tenant)
-        return NewKey(key, secret)
+        made = await self._store.create(name, hash_of(secret), ",".join(known), tenant)
+        return msgspec.structs.replace(made, key=secret)
 
-    async def revoke(self, key_id: int, tenant: str | None = None) -> ApiKey:
-        """From now on (2 s at most) the key opens nothing. Repeating it changes nothing."""
+    async def revoke(self, key_id: int, tenant: str | None = None) -> Key:
+        """From now on (2 s at most) the key is refused. Repeating it changes nothing."""
         key = await self._store.revoke(key_id, tenant)
         if key is None:
             raise NotFound(f"There is no key {key_id}.")
         return key
 
-    async def list(self, tenant: str | None = None) -> list[ApiKey]:
+    async def list(self, tenant: str | None = None) -> list[Key]:
         """Every key, newest first; with a tenant, those bound to it."""
         return await self._store.list(tenant)

@@ -11,7 +11,7 @@ Writes  answers, and through its components' logins what they may write
     subscriptions.py  deliveries.py  deadletters.py  keys.py  health.py     the other routes
     problems.py       every refusal, as problem+json
     strict.py         what JSON is accepted
-    shapes.py         the bodies of requests and answers: the OpenAPI is made from them
+    pages.py          lists: where one page ended, the next goes on
     openapi.py        the OpenAPI document
     docspage.py       /docs, without anything from elsewhere
 """

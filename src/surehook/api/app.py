@@ -22,7 +22,6 @@ from surehook.api import deadletters, deliveries, events, health, keys, strict, 
 from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
 from surehook.api.routes import NOBODY, Answer, Call, Route, Table
-from surehook.api.shapes import rfc3339
 from surehook.api.wire import (
     DOCS_POLICY,
     SECURITY_HEADERS,
@@ -33,6 +32,7 @@ from surehook.api.wire import (
     answer,
     refuse,
 )
+from surehook.model.moments import encode
 from surehook.pipeline.deadletters import Requeue
 from surehook.store.observer import ObserverStore
 
@@ -169,7 +169,7 @@ class Api:
     async def _send(self, send: Send, given: Answer, request_id: str) -> None:
         body = given.value
         if not isinstance(body, bytes):
-            body = _ENCODER.encode(body)
+            body = encode(body)
         headers = [
             *SECURITY_HEADERS,
             (b"content-type", given.content_type.encode()),
@@ -190,14 +190,6 @@ class Api:
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self.subscriptions.trial.close()
         await self.vitals.close()
-
-
-def _text(value: object) -> str:
-    assert isinstance(value, datetime)
-    return rfc3339(value)
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_text)
 
 
 def read_query(route: Route, text: bytes) -> Any:

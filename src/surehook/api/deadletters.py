@@ -6,65 +6,36 @@ Reads   dead_letters, sagas, subscriptions      Writes  INSERT sagas, by way of 
 
 from __future__ import annotations
 
-from msgspec import Raw
+from msgspec.structs import replace
 
 from surehook.actions.keys import Scope
-from surehook.api.pages import before_id, page_of, shaped
+from surehook.api.pages import before_id, page_of
 from surehook.api.problems import CONFLICT, NOT_FOUND, Problem, invalid, not_found
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import (
+from surehook.model import records
+from surehook.model.resources.dead_letter import (
     DeadLetter,
     DeadLettersQuery,
-    DeadLetterWithPayload,
-    Page,
-    RequeueAnswer,
     RequeueBody,
-    RequeuedOne,
-    RequeuedPair,
-    extended,
+    Requeued,
+    RequeuedMany,
 )
-from surehook.model.records import Requeued
-from surehook.store.deadletters import Filter
-from surehook.store.observer import Found
+from surehook.model.resources.shared import Page
+from surehook.store.deadletters import FILTERS
 
 MANY_SECONDS = 60.0
-FILTERS = (
-    "tenant",
-    "subscription_id",
-    "event_type",
-    "error_code",
-    "failed_from",
-    "failed_until",
-)
 
 
 async def list_dead_letters(call: Call) -> Answer:
-    query: DeadLettersQuery = call.query
-    before = before_id(query.cursor)
-
-    async def fetch(tenant: str | None) -> Found:
-        return await call.api.observer.dead_letters(
-            before,
-            query.limit,
-            tenant=tenant,
-            subscription_id=query.subscription_id,
-            event_type=query.event_type,
-            error_code=query.error_code,
-            failed_from=query.failed_from,
-            failed_until=query.failed_until,
-            requeued=query.requeued,
-        )
-
-    return Answer(200, await page_of(call.key, query.tenant, fetch, DeadLetter))
+    before = before_id(call.query.cursor)
+    return Answer(200, await page_of(call, call.api.observer.dead_letters, before))
 
 
 async def get_dead_letter(call: Call) -> Answer:
-    row = await call.api.observer.dead_letter(call.number, call.key.tenant)
-    if row is None:
+    found = await call.api.observer.dead_letter(call.number, call.key.tenant)
+    if found is None:
         raise not_found("dead letter", call.number)
-    letter = shaped(DeadLetter, row[:7])
-    payload = Raw(row[7].encode())
-    return Answer(200, extended(DeadLetterWithPayload, letter, payload=payload))
+    return Answer(200, found)
 
 
 async def requeue_one(call: Call) -> Answer:
@@ -77,34 +48,35 @@ async def requeue_one(call: Call) -> Answer:
             "Its subscription is not active and verified.",
         )
     status = 201 if answer.created else 200
-    return Answer(status, RequeuedOne(call.number, answer.saga_id, answer.created))
+    return Answer(
+        status,
+        Requeued(dead_letter_id=call.number, saga_id=answer.saga_id, created=answer.created),
+    )
 
 
 async def requeue_many(call: Call) -> Answer:
     body: RequeueBody = call.body
-    tenant = body.tenant
+    wanted = body
     if call.key.tenant is not None:
-        tenant = call.key.tenant_for(tenant)
-    wanted = Filter(
-        tenant,
-        body.subscription_id,
-        body.event_type,
-        body.error_code,
-        body.failed_from,
-        body.failed_until,
-    )
+        wanted = replace(body, tenant=call.key.tenant_for(body.tenant))
     _refuse_unclear(body)
     found = await call.api.requeue.matching(wanted, body.limit, body.dry_run)
-    ids = [item.dead_letter_id if isinstance(item, Requeued) else item for item in found]
-    answers = [item for item in found if isinstance(item, Requeued)]
-    sagas = [
-        RequeuedPair(item.dead_letter_id, item.saga_id)
+    answers = [item for item in found if isinstance(item, records.Requeued)]
+    begun = [
+        Requeued(dead_letter_id=item.dead_letter_id, saga_id=item.saga_id)
         for item in answers
         if item.saga_id is not None
     ]
-    skipped: list[int] = [item.dead_letter_id for item in answers if item.saga_id is None]
-    count = len(ids) if body.dry_run else len(sagas)
-    return Answer(200, RequeueAnswer(count, ids, sagas, skipped))
+    ids = [item.dead_letter_id if isinstance(item, records.Requeued) else item for item in found]
+    return Answer(
+        200,
+        RequeuedMany(
+            count=len(ids) if body.dry_run else len(begun),
+            dead_letter_ids=ids,
+            sagas=begun,
+            skipped=[item.dead_letter_id for item in answers if item.saga_id is None],
+        ),
+    )
 
 
 def _refuse_unclear(body: RequeueBody) -> None:
@@ -135,7 +107,7 @@ ROUTES = (
         get_dead_letter,
         Scope.READ,
         "One dead letter with its payload",
-        {200: DeadLetterWithPayload},
+        {200: DeadLetter},
         "dead letters",
         (NOT_FOUND,),
         client="dead_letters.get",
@@ -146,7 +118,7 @@ ROUTES = (
         requeue_one,
         Scope.OPERATOR,
         "Deliver a dead letter anew; 200 = that was done before",
-        {201: RequeuedOne, 200: RequeuedOne},
+        {201: Requeued, 200: Requeued},
         "dead letters",
         (NOT_FOUND, CONFLICT),
         client="dead_letters.requeue",
@@ -157,7 +129,7 @@ ROUTES = (
         requeue_many,
         Scope.OPERATOR,
         "Deliver many dead letters anew, oldest first: by filter, or all",
-        {200: RequeueAnswer},
+        {200: RequeuedMany},
         "dead letters",
         body=RequeueBody,
         seconds=MANY_SECONDS,

@@ -23,29 +23,25 @@ from surehook.actions.ingest import KeyTaken, Ticket
 from surehook.actions.keys import Scope
 from surehook.api import problems, strict
 from surehook.api.auth import Key
-from surehook.api.deliveries import of_event
-from surehook.api.pages import before_id, before_time, encoded_cursor, page_of, shaped
+from surehook.api.pages import before_id, before_time, encoded_cursor, page_of
 from surehook.api.problems import CONFLICT, invalid, not_found
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import (
-    Accepted,
+from surehook.api.wire import Head, Receive, Send, answer, as_problem, refuse
+from surehook.model import rules
+from surehook.model.moments import Moment, rfc3339
+from surehook.model.records import NewEvent, StoredEvent
+from surehook.model.resources.event import (
     BatchAnswer,
     BatchBody,
-    BatchResult,
-    Delivery,
+    BatchItem,
     Event,
     EventQuery,
     EventsQuery,
     EventWithDeliveries,
     NewEventBody,
-    Page,
-    extended,
-    rfc3339,
+    Published,
 )
-from surehook.api.wire import Head, Receive, Send, answer, as_problem, refuse
-from surehook.model import rules
-from surehook.model.records import NewEvent, StoredEvent
-from surehook.store.observer import Found
+from surehook.model.resources.shared import Page
 
 if TYPE_CHECKING:
     from surehook.api.app import Api
@@ -200,13 +196,13 @@ def read_batch(body: bytes, key: Key, payload_max: int) -> list[NewEvent]:
     ]
 
 
-def _result(answer: StoredEvent | KeyTaken | KeyHeld, request_id: str) -> BatchResult:
+def _result(answer: StoredEvent | KeyTaken | KeyHeld, request_id: str) -> BatchItem:
     if isinstance(answer, KeyTaken):
-        return BatchResult(409, error=as_problem(answer, request_id).body(request_id))
+        return BatchItem(409, error=as_problem(answer, request_id).body(request_id))
     if isinstance(answer, KeyHeld):
-        return BatchResult(503, error=as_problem(answer, request_id).body(request_id))
-    return BatchResult(
-        200 if answer.duplicate else 202, answer.id, rfc3339(answer.created_at), answer.duplicate
+        return BatchItem(503, error=as_problem(answer, request_id).body(request_id))
+    return BatchItem(
+        200 if answer.duplicate else 202, answer.id, Moment.of(answer.created_at), answer.duplicate
     )
 
 
@@ -214,41 +210,20 @@ def _result(answer: StoredEvent | KeyTaken | KeyHeld, request_id: str) -> BatchR
 
 
 async def list_events(call: Call) -> Answer:
-    query: EventsQuery = call.query
-    before = before_time(query.cursor)
-
-    async def fetch(tenant: str | None) -> Found:
-        return await call.api.observer.events(
-            before,
-            query.limit,
-            tenant=tenant,
-            event_type=query.event_type,
-            external_id=query.external_id,
-            created_from=query.created_from,
-            created_until=query.created_until,
-        )
-
-    return Answer(200, await page_of(call.key, query.tenant, fetch, Event))
+    before = before_time(call.query.cursor)
+    return Answer(200, await page_of(call, call.api.observer.events, before))
 
 
 async def get_event(call: Call) -> Answer:
-    row = await call.api.observer.event(call.number, call.key.tenant)
-    if row is None:
+    event = await call.api.observer.event(call.number, call.key.tenant)
+    if event is None:
         raise not_found("event", call.number)
     query: EventQuery = call.query
     found = await call.api.observer.deliveries(
-        before_id(query.cursor), query.limit, **of_event(call.number)
+        before_id(query.cursor), query.limit, event_id=call.number
     )
-    deliveries = [shaped(Delivery, delivery) for delivery in found.rows]
-    event = shaped(Event, row[:5])
-    payload = Raw(row[5].encode())
     following = encoded_cursor(found.last)
-    return Answer(
-        200,
-        extended(
-            EventWithDeliveries, event, payload=payload, deliveries=deliveries, next=following
-        ),
-    )
+    return Answer(200, msgspec.structs.replace(event, deliveries=found.items, next=following))
 
 
 EVENT_EXAMPLE = {
@@ -269,7 +244,7 @@ ROUTES = (
         _never,
         Scope.INGEST,
         "Store an event; it is durable when this answers",
-        {202: Accepted, 200: Accepted},
+        {202: Published, 200: Published},
         "events",
         (CONFLICT,),
         body=NewEventBody,

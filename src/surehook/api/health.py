@@ -9,11 +9,24 @@ from functools import cache
 
 import msgspec
 
+from surehook import __version__
 from surehook.actions.keys import Scope
 from surehook.api.problems import FORBIDDEN, UNAVAILABLE, Problem
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import Start
 from surehook.pipeline.vitals import METRICS_TYPE, Health, Readiness
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where things are."""
+
+    name: str = "surehook"
+    version: str = __version__
+    docs: str = "/docs"
+    openapi: str = "/openapi.json"
+    api: str = "/v1"
+    health: str = "/healthz"
+    readiness: str = "/readyz"
+    metrics: str = "/metrics"
 
 
 async def start(call: Call) -> Answer:

@@ -6,25 +6,12 @@ Reads   api_keys without hashes     Writes  INSERT api_keys, revoked_at, by way 
 
 from __future__ import annotations
 
-import msgspec
-
 from surehook.actions.keys import Scope
 from surehook.api.pages import before_id, page_of
 from surehook.api.problems import NOT_FOUND
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import (
-    Key,
-    KeysQuery,
-    KeyWithSecret,
-    NewKeyBody,
-    Page,
-    extended,
-    rfc3339,
-    rfc3339_or_none,
-)
-from surehook.model.records import ApiKey
-from surehook.store.keys import api_key
-from surehook.store.observer import Found
+from surehook.model.resources.key import Key, KeysQuery, NewKeyBody
+from surehook.model.resources.shared import Page
 
 
 async def create_key(call: Call) -> Answer:
@@ -32,36 +19,16 @@ async def create_key(call: Call) -> Answer:
     tenant = body.tenant
     if call.key.tenant is not None:
         tenant = call.key.tenant_for(tenant)
-    made = await call.api.keys.create(body.name, body.scopes, tenant)
-    return Answer(201, extended(KeyWithSecret, _shape(made.key), key=made.secret))
+    return Answer(201, await call.api.keys.create(body.name, body.scopes, tenant))
 
 
 async def list_keys(call: Call) -> Answer:
-    query: KeysQuery = call.query
-    before = before_id(query.cursor)
-
-    async def fetch(tenant: str | None) -> Found:
-        found = await call.api.observer.api_keys(before, query.limit, tenant)
-        rows = [msgspec.structs.astuple(_shape(api_key(row))) for row in found.rows]
-        return Found(rows, found.last)
-
-    return Answer(200, await page_of(call.key, query.tenant, fetch, Key))
+    before = before_id(call.query.cursor)
+    return Answer(200, await page_of(call, call.api.observer.api_keys, before))
 
 
 async def revoke_key(call: Call) -> Answer:
-    return Answer(200, _shape(await call.api.keys.revoke(call.number, call.key.tenant)))
-
-
-def _shape(key: ApiKey) -> Key:
-    return Key(
-        key.id,
-        key.name,
-        list(key.scopes),  # type: ignore[arg-type]
-        key.tenant,
-        rfc3339(key.created_at),
-        rfc3339_or_none(key.last_used_at),
-        rfc3339_or_none(key.revoked_at),
-    )
+    return Answer(200, await call.api.keys.revoke(call.number, call.key.tenant))
 
 
 ROUTES = (
@@ -71,7 +38,7 @@ ROUTES = (
         create_key,
         Scope.ADMIN,
         "Create a key; it is shown this once",
-        {201: KeyWithSecret},
+        {201: Key},
         "keys",
         body=NewKeyBody,
         example={"name": "shop", "scopes": ["ingest"], "tenant": "acme"},
@@ -93,7 +60,7 @@ ROUTES = (
         "/v1/keys/{id}",
         revoke_key,
         Scope.ADMIN,
-        "Revoke a key; within 2 seconds it opens nothing",
+        "Revoke a key; takes effect within 2 seconds",
         {200: Key},
         "keys",
         (NOT_FOUND,),

@@ -13,9 +13,9 @@ import msgspec
 from surehook import __version__
 from surehook.api import problems
 from surehook.api.app import ROUTES
-from surehook.api.problems import BY_STATUS, Kind, ProblemBody
+from surehook.api.problems import BY_STATUS, Kind
 from surehook.api.routes import Route
-from surehook.model.resources.shared import BIGGEST_ID
+from surehook.model.resources.shared import BIGGEST_ID, ProblemBody
 
 Json = dict[str, Any]
 

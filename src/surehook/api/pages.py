@@ -15,23 +15,17 @@ from typing import TypeVar
 
 import msgspec
 
-from surehook.api.auth import Key
 from surehook.api.problems import invalid
-from surehook.api.shapes import Page, rfc3339
-from surehook.model.resources.shared import BIGGEST_ID
-from surehook.store.database import Row
+from surehook.api.routes import Call
+from surehook.model.moments import encode
+from surehook.model.resources.shared import BIGGEST_ID, Page
 from surehook.store.observer import Found
 
-Shape = TypeVar("Shape", bound=msgspec.Struct)
+Item = TypeVar("Item")
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 _ids = msgspec.json.Decoder(tuple[int])
 _times = msgspec.json.Decoder(tuple[datetime, int])
-
-
-def shaped(shape: type[Shape], row: Row) -> Shape:
-    """A row whose columns stand in the order of the shape's fields."""
-    return shape(*[rfc3339(value) if isinstance(value, datetime) else value for value in row])
 
 
 def before_id(cursor: str | None) -> int:
@@ -45,19 +39,21 @@ def before_time(cursor: str | None) -> tuple[datetime, int]:
 
 
 async def page_of(
-    key: Key, asked: str | None, fetch: Callable[[str | None], Awaitable[Found]], shape: type[Shape]
-) -> Page[Shape]:
-    """A page of what `fetch` finds for the tenant that the key may see and that was asked for."""
-    if key.tenant is not None and asked not in (None, key.tenant):
-        return Page([], None)
-    found = await fetch(asked if key.tenant is None else key.tenant)
-    return Page([shaped(shape, row) for row in found.rows], encoded_cursor(found.last))
+    call: Call, fetch: Callable[..., Awaitable[Found[Item]]], before: object
+) -> Page[Item]:
+    """What `fetch` finds for the query's filters, of the tenant that the key may see."""
+    filters = msgspec.structs.asdict(call.query)
+    count, _ = filters.pop("limit"), filters.pop("cursor")
+    if call.key.tenant is not None:
+        if filters["tenant"] not in (None, call.key.tenant):
+            return Page([], None)
+        filters["tenant"] = call.key.tenant
+    found = await fetch(before, count, **filters)
+    return Page(found.items, encoded_cursor(found.last))
 
 
 def encoded_cursor(last: tuple[object, ...] | None) -> str | None:
-    if last is None:
-        return None
-    return urlsafe_b64encode(msgspec.json.encode(last)).decode().rstrip("=")
+    return None if last is None else urlsafe_b64encode(encode(last)).decode().rstrip("=")
 
 
 Keys = TypeVar("Keys")

@@ -8,9 +8,8 @@ The list is closed, so that the OpenAPI can document for each route what it may 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-import msgspec
+from surehook.model.resources.shared import ProblemBody
 
 RETRY_SECONDS = 1
 
@@ -44,19 +43,6 @@ KINDS = (
     UNAVAILABLE := Kind("unavailable", 503, "Not possible at the moment: try again"),
 )
 BY_STATUS = {kind.status: kind for kind in KINDS}
-
-
-class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):
-    """What went wrong; `field` names the part of the request that is at fault."""
-
-    kind: Annotated[
-        str, msgspec.Meta(description="/problems/ and the kind", examples=["/problems/invalid"])
-    ]
-    title: str
-    status: int
-    detail: str
-    request_id: str
-    field: str | None = None
 
 
 class Problem(Exception):

@@ -16,12 +16,11 @@ from surehook.actions.subscriptions import Subscriptions
 from surehook.actions.trial import SAMPLE, Trial
 from surehook.api import strict
 from surehook.api.auth import Key
-from surehook.api.pages import before_id, encoded_cursor
+from surehook.api.pages import before_id, page_of
 from surehook.api.problems import NOT_FOUND, STALE, not_found
 from surehook.api.routes import Answer, Call, Route
-from surehook.api.shapes import Page
 from surehook.model.fields import copied
-from surehook.model.resources.shared import BIGGEST_ID
+from surehook.model.resources.shared import BIGGEST_ID, Page
 from surehook.model.resources.subscription import (
     NewSubscriptionBody,
     RotateBody,
@@ -36,12 +35,12 @@ from surehook.model.resources.subscription import (
     VerifyQuery,
 )
 from surehook.pipeline.verifier import Verifications
+from surehook.store.observer import Found
 from surehook.store.subscriptions import SETTINGS
 
 WAIT_SECONDS_MAX = 30.0
 SEND_SECONDS_MAX = 620.0
 BODY_MAX = 256 * 1024
-FILTERS = [name for name in SubscriptionsQuery.__struct_fields__ if name not in ("limit", "cursor")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +76,11 @@ async def create_subscription(call: Call) -> Answer:
 
 
 async def list_subscriptions(call: Call) -> Answer:
-    query: SubscriptionsQuery = call.query
-    before = before_id(query.cursor)
-    tenant = query.tenant
-    if call.key.tenant is not None:
-        if tenant not in (None, call.key.tenant):
-            return Answer(200, Page[Subscription]([], None))
-        tenant = call.key.tenant
-    filters = {name: getattr(query, name) for name in FILTERS}
-    found, last = await call.api.observer.subscriptions(
-        before, query.limit, **{**filters, "id": None, "tenant": tenant}
-    )
-    return Answer(200, Page(await _shapes(call, found), encoded_cursor(last)))
+    async def fetch(before: int, count: int, **filters: object) -> Found[Subscription]:
+        found = await call.api.observer.subscriptions(before, count, **filters)
+        return Found(await _shown(call, found.items), found.last)
+
+    return Answer(200, await page_of(call, fetch, before_id(call.query.cursor)))
 
 
 async def get_subscription(call: Call) -> Answer:
@@ -135,8 +127,7 @@ async def verify_subscription(call: Call) -> Answer:
     query: VerifyQuery = call.query
     if query.wait:
         made = await verifications.tried(made.id, query.wait)
-    reason = call.key.shown(made.last_reason)
-    return Answer(202, replace(copied(Verification, made), last_reason=reason))
+    return Answer(202, _shown_verification(call.key, copied(Verification, made)))
 
 
 async def test_subscription(call: Call) -> Answer:
@@ -184,25 +175,28 @@ async def _with_missed(call: Call, shown: Subscription) -> Subscription:
 
 
 async def _read(call: Call, number: int) -> Subscription:
-    asked = {**dict.fromkeys(FILTERS), "id": number, "tenant": call.key.tenant}
-    found, _ = await call.api.observer.subscriptions(BIGGEST_ID, 1, **asked)
-    shapes = await _shapes(call, found)
-    if not shapes:
+    found = await call.api.observer.subscriptions(BIGGEST_ID, 1, id=number, tenant=call.key.tenant)
+    shown = await _shown(call, found.items)
+    if not shown:
         raise not_found("subscription", number)
-    return shapes[0]
+    return shown[0]
 
 
-async def _shapes(call: Call, found: list[Subscription]) -> list[Subscription]:
+async def _shown(call: Call, found: list[Subscription]) -> list[Subscription]:
+    """With what the rows do not say, and without what the key may not know."""
     names = await call.api.subscriptions.trial.header_names([one.id for one in found])
-    return [_shape(one, names.get(one.id), call.key) for one in found]
+    return [
+        replace(
+            one,
+            custom_header_names=names.get(one.id),
+            verification=one.verification and _shown_verification(call.key, one.verification),
+        )
+        for one in found
+    ]
 
 
-def _shape(one: Subscription, header_names: list[str] | None, key: Key) -> Subscription:
-    verification = one.verification
-    if verification is not None:
-        reason = key.shown(verification.last_reason)
-        verification = replace(verification, last_reason=reason)
-    return replace(one, custom_header_names=header_names, verification=verification)
+def _shown_verification(key: Key, one: Verification) -> Verification:
+    return replace(one, last_reason=key.shown(one.last_reason))
 
 
 _EXAMPLE = {

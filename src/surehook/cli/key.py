@@ -23,7 +23,7 @@ from surehook.cli.output import (
     table,
     write_json,
 )
-from surehook.model.records import ApiKey
+from surehook.model.resources.key import Key
 
 T = TypeVar("T")
 
@@ -54,10 +54,10 @@ def create(
 ) -> None:
     made = _with_keys(invocation, lambda keys: keys.create(name, scopes, tenant))
     if as_json:
-        write_json(made.key, key=made.secret)
+        write_json(made, key=made.key)
         return
-    done(f"key {made.key.id} created; it opens the API from now on")
-    facts([("key", made.secret), *_facts(made.key)])
+    done(f"key {made.id} created; it opens the API from now on")
+    facts([("key", made.key), *_facts(made)])
     note("Keep it now: it is not shown again.")
 
 
@@ -99,11 +99,11 @@ def revoke(invocation: Invocation, key_id: int, as_json: bool) -> None:
         done(f"key {revoked.id} ({revoked.name}) is revoked")
 
 
-def _facts(made: ApiKey) -> list[tuple[str, object]]:
+def _facts(made: Key) -> list[tuple[str, object]]:
     return [("name", made.name), ("scopes", made.scopes), ("tenant", _tenant(made))]
 
 
-def _tenant(one: ApiKey) -> str:
+def _tenant(one: Key) -> str:
     """Not empty: elsewhere that means "without a tenant"."""
     return "all" if one.tenant is None else one.tenant
 

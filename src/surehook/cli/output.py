@@ -73,10 +73,12 @@ def write_json(result: Struct, **more: object) -> None:
     """One line; `more` are fields in front of the result's own."""
     import msgspec
 
+    from surehook.model.moments import encode
+
     fields = {**more, **msgspec.structs.asdict(result)}
-    absent = (None, msgspec.Raw())
+    absent = (None, msgspec.Raw(), msgspec.UNSET)
     kept = {name: v for name, v in fields.items() if name not in SOMETIMES or v not in absent}
-    click.echo(msgspec.json.encode(kept))
+    click.echo(encode(kept))
 
 
 # ── For people ────────────────────────────────────────────────────────────────────────────────

@@ -12,11 +12,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
+
+from surehook.model.moments import Moment
 
 Stored = Literal["plain", "staged", "sealed"]
 Made = TypeVar("Made", bound=Struct)
@@ -98,11 +100,18 @@ def _annotations(kind: Any) -> Iterator[object]:
             yield from _annotations(member)
 
 
+def _members(kind: Any) -> Iterator[Any]:
+    """The types that a value may have, without annotations."""
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        for member in get_args(kind)[: 1 if get_origin(kind) is Annotated else None]:
+            yield from _members(member)
+    else:
+        yield kind
+
+
 def _struct_in(kind: Any) -> type[Struct] | None:
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return kind
-    members = get_args(kind) if get_origin(kind) not in (list, dict) else ()
-    return next((found for one in members if (found := _struct_in(one))), None)
+    structs = (one for one in _members(kind) if isinstance(one, type) and issubclass(one, Struct))
+    return next(structs, None)
 
 
 # ── Bodies ────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +140,7 @@ def new_body(name: str, doc: str, *declared: type[Struct]) -> type[Struct]:
 def _or_none(one: Field) -> Any:
     """What may be left out, for someone else to decide, may also be null."""
     assert one.setting is not None
-    nullable = NoneType in get_args(get_args(one.type)[0])
+    nullable = NoneType in _members(one.type)
     return one.type if nullable or one.setting.default is not None else one.type | None
 
 
@@ -164,24 +173,16 @@ def _body(name: str, doc: str, made: list[Any]) -> type[Struct]:
 # ── Columns ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Moment(datetime):
-    """A time that the API writes with its microseconds, also when they are 0."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, moment: datetime) -> Moment:
-        return cls.combine(moment.date(), moment.timetz())
-
-
 def columns(resource: type[Struct], table: str, prefix: str = "") -> Iterator[str]:
-    """The select list of a resource; with a prefix, that of one inside another."""
+    """The select list of a resource; with a prefix, that of one inside another, from where it was
+    selected under its own names."""
+    of = f"{table}." if table else ""
     for one in fields(resource):
         if one.record is not None or one.column is None:
             continue
-        text = one.column.format(table) if table else one.column.removeprefix("{}.")
+        text = f"{of}{one.name}" if prefix else one.column.replace("{}.", of)
         label = f"{prefix}{one.name}"
-        yield text if text.rpartition(".")[2] == label else f"{text} AS {label}"
+        yield text if text == f"{of}{label}" else f"{text} AS {label}"
 
 
 def labels(resource: type[Struct], inside: Container[str], prefix: str = "") -> Iterator[str]:
@@ -206,25 +207,33 @@ def builder(
 ) -> Callable[[Sequence[Any]], Any]:
     """From a row with these columns to the record; what it has no column for is None or absent."""
     absent = {one.name: None for one in msgspec.structs.fields(record) if one.required}
-    own: dict[str, int] = {}
-    inner: dict[str, tuple[int, Callable[[Sequence[Any]], Any]]] = {}
+    own: list[tuple[str, int, Callable[[Any], Any]]] = []
+    inner: list[tuple[str, int, Callable[[Sequence[Any]], Any]]] = []
     for one in fields(record):
         label = f"{prefix}{one.name}"
         if one.record is None and label in columns:
-            own[one.name] = columns.index(label)
+            own.append((one.name, columns.index(label), _reader(one.type)))
         elif one.record is not None and f"{label}_id" in columns:
-            inner[one.name] = (
-                columns.index(f"{label}_id"),
-                builder(one.record, columns, f"{label}_"),
-            )
+            make = builder(one.record, columns, f"{label}_")
+            inner.append((one.name, columns.index(f"{label}_id"), make))
 
     def build(row: Sequence[Any]) -> Any:
-        made = absent | {name: _value(row[at]) for name, at in own.items()}
-        for name, (first, make) in inner.items():
+        made = absent | {name: read(row[at]) for name, at, read in own}
+        for name, first, make in inner:
             made[name] = None if row[first] is None else make(row)
         return record(**made)
 
     return build
+
+
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """From a column's value to a field's: JSON stays as it is, a list is kept with commas."""
+    members = {get_origin(member) or member for member in _members(kind)}
+    if msgspec.Raw in members:
+        return lambda value: msgspec.Raw(value.encode())
+    if list in members:
+        return lambda value: value.split(",")
+    return _value
 
 
 def copied(record: type[Made], source: object, **other: object) -> Made:

@@ -228,18 +228,6 @@ class TrialTarget(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...]
 
 
-class ApiKey(msgspec.Struct, frozen=True):
-    """An API key as people see it: everything but the key."""
-
-    id: int
-    name: str
-    scopes: tuple[str, ...]
-    tenant: str | None  # None = every tenant
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-
-
 class Myself(msgspec.Struct, frozen=True):
     """A process, as it tells the registry of itself."""
 

@@ -19,10 +19,11 @@ from datetime import datetime, timedelta
 
 from surehook import observe
 from surehook.model.records import Requeued, SagaId, correlation_id
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.states import SagaStatus
 from surehook.observe import crashpoints
 from surehook.pipeline.service import Loop
-from surehook.store.deadletters import BEGINNING, DeadLetterStore, DeathKey, Filter
+from surehook.store.deadletters import BEGINNING, DeadLetterStore, DeathKey
 from surehook.store.hints import Channel, Hints
 
 PAGE = 500
@@ -137,7 +138,7 @@ class Requeue:
         return sorted(answers, key=lambda answer: answer.dead_letter_id)
 
     async def matching(
-        self, wanted: Filter, limit: int, dry_run: bool = False
+        self, wanted: DeadLetterFilter, limit: int, dry_run: bool = False
     ) -> list[Requeued] | list[int]:
         """Those that fit and were not requeued yet, oldest first; their ids only for a dry run."""
         found: list[int] = []

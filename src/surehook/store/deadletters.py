@@ -6,24 +6,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import msgspec
-
 from surehook.model.records import DeadLetter, DeadLetterId, Requeued, SagaId
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.store.contract import Store, statement
 
 DeathKey = tuple[datetime, int]
 BEGINNING: DeathKey = (datetime(1970, 1, 1, tzinfo=UTC), 0)
-
-
-class Filter(msgspec.Struct, frozen=True):
-    """Which dead letters a requeue of many takes; None = any."""
-
-    tenant: str | None = None
-    subscription_id: int | None = None
-    event_type: str | None = None
-    error_code: str | None = None
-    failed_from: datetime | None = None
-    failed_until: datetime | None = None
+# What a requeue of many asks for.
+FILTERS = DeadLetterFilter.__struct_fields__
 
 
 class DeadLetterStore(Store):
@@ -54,7 +44,7 @@ class DeadLetterStore(Store):
     ) -> list[DeadLetter]: ...
 
     async def find(
-        self, bucket: int, wanted: Filter, after_id: int, count: int
+        self, bucket: int, wanted: DeadLetterFilter, after_id: int, count: int
     ) -> tuple[list[DeadLetterId], int | None]:
         """Of the next `count` dead letters those that fit the filter and were not requeued yet,
         and the last id that was looked at; None = there are no more."""
@@ -63,7 +53,7 @@ class DeadLetterStore(Store):
             bucket=bucket,
             after_id=after_id,
             count=count,
-            **msgspec.structs.asdict(wanted),
+            **{name: getattr(wanted, name) for name in FILTERS},
         )
         return [row[1] for row in rows if row[1] is not None], rows[0][0]
 

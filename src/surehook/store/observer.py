@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from surehook.model.fields import Moment
+from surehook.model.moments import Moment
 from surehook.model.records import KeptFigures, RunningComponent, SystemFigures
+from surehook.model.resources.dead_letter import DeadLetter
+from surehook.model.resources.delivery import Attempt, Delivery, DeliveryWithAttempts
+from surehook.model.resources.event import Event, EventWindow, EventWithDeliveries
+from surehook.model.resources.key import Key
 from surehook.model.resources.subscription import Missed, Subscription
-from surehook.store.database import Database, Row
+from surehook.store.database import Database
+
+Item = TypeVar("Item")
 
 # The most rows that one page of a list looks at to find those that fit its filters.
 LOOK = 20_000
@@ -20,10 +27,10 @@ COUNT_MAX = 50_000
 PROCESSES_MAX = 2_000
 
 
-class Found(msgspec.Struct, frozen=True):
-    """Rows of a list, each in the order of its answer's fields; `last` is where to go on."""
+class Found(msgspec.Struct, Generic[Item], frozen=True):
+    """A part of a list; `last` is where to go on, None at its end."""
 
-    rows: Sequence[Row]
+    items: list[Item]
     last: tuple[object, ...] | None
 
 
@@ -56,42 +63,54 @@ class ObserverStore:
 
     # ── Lists ─────────────────────────────────────────────────────────────────────────────────
 
-    async def events(self, before: tuple[datetime, int], count: int, **filters: object) -> Found:
+    async def events(
+        self, before: tuple[datetime, int], count: int, **filters: object
+    ) -> Found[Event]:
         """Events before (created_at, id), newest first."""
-        rows = await self._database.all(
-            "list_events", before=before[0], before_id=before[1], count=count, look=LOOK, **filters
+        rows: list[EventWindow] = await self._listed(
+            "list_events", filters, before=before[0], before_id=before[1], count=count, look=LOOK
         )
-        items = [row[3:] for row in rows if row[3] is not None]
+        items = [row.item for row in rows if row.item is not None]
         if len(items) == count:
-            return Found(items, (items[-1][4], items[-1][0]))
-        return Found(items, (rows[0][1], rows[0][2]) if rows[0][0] == LOOK else None)
+            return Found(items, (items[-1].created_at, items[-1].id))
+        end = rows[0]
+        return Found(items, (end.last_created_at, end.last_id) if end.looked == LOOK else None)
 
-    async def deliveries(self, before_id: int, count: int, **filters: object) -> Found:
-        rows = await self._database.all(
-            "list_deliveries", before_id=before_id, count=count, look=LOOK, **filters
-        )
-        return _window(rows, count)
+    async def deliveries(self, before_id: int, count: int, **filters: object) -> Found[Delivery]:
+        return await self._window("list_deliveries", before_id, count, filters)
 
-    async def dead_letters(self, before_id: int, count: int, **filters: object) -> Found:
-        rows = await self._database.all(
-            "list_dead_letters", before_id=before_id, count=count, look=LOOK, **filters
-        )
-        return _window(rows, count)
+    async def dead_letters(
+        self, before_id: int, count: int, **filters: object
+    ) -> Found[DeadLetter]:
+        return await self._window("list_dead_letters", before_id, count, filters)
 
     async def subscriptions(
         self, before_id: int, count: int, **filters: object
-    ) -> tuple[list[Subscription], tuple[object, ...] | None]:
-        """Subscriptions, each with its newest verification, and where to go on."""
-        found: list[Subscription] = await self._database.records(
-            "list_subscriptions", before_id=before_id, count=count, **filters
-        )
-        return found, (found[-1].id,) if len(found) == count else None
+    ) -> Found[Subscription]:
+        """Each with its newest verification."""
+        found = await self._listed("list_subscriptions", filters, before_id=before_id, count=count)
+        return Found(found, (found[-1].id,) if len(found) == count else None)
 
-    async def api_keys(self, before_id: int, count: int, tenant: str | None) -> Found:
-        rows = await self._database.all(
-            "list_api_keys", before_id=before_id, count=count, tenant=tenant
-        )
-        return Found(rows, (rows[-1][0],) if len(rows) == count else None)
+    async def api_keys(self, before_id: int, count: int, **filters: object) -> Found[Key]:
+        found = await self._listed("list_api_keys", filters, before_id=before_id, count=count)
+        return Found(found, (found[-1].id,) if len(found) == count else None)
+
+    async def _window(
+        self, name: str, before_id: int, count: int, filters: Mapping[str, object]
+    ) -> Found[Any]:
+        """What fits of a window of rows, and the window's last id if there may be more."""
+        rows = await self._listed(name, filters, before_id=before_id, count=count, look=LOOK)
+        items = [row.item for row in rows if row.item is not None]
+        if len(items) == count:
+            return Found(items, (items[-1].id,))
+        return Found(items, (rows[0].last_id,) if rows[0].looked == LOOK else None)
+
+    async def _listed(
+        self, name: str, filters: Mapping[str, object], **values: object
+    ) -> list[Any]:
+        """A filter that is not given lets everything through."""
+        given = {**dict.fromkeys(self._database.parameters(name)), **filters, **values}
+        return await self._database.records(name, **given)
 
     async def missed(self, subscription_id: int) -> Missed | None:
         """What a subscription missed when it last was not eligible, or is missing now."""
@@ -120,18 +139,28 @@ class ObserverStore:
 
     # ── One ───────────────────────────────────────────────────────────────────────────────────
 
-    async def event(self, event_id: int, tenant: str | None) -> Row | None:
-        return await self._database.one("read_event", id=event_id, tenant=tenant)
+    async def event(self, event_id: int, tenant: str | None) -> EventWithDeliveries | None:
+        """Without its deliveries."""
+        found: EventWithDeliveries | None = await self._database.record(
+            "read_event", id=event_id, tenant=tenant
+        )
+        return found
 
-    async def delivery(self, saga_id: int, tenant: str | None) -> Row | None:
-        """A delivery's columns, then its dead letter's id."""
-        return await self._database.one("read_delivery", id=saga_id, tenant=tenant)
+    async def delivery(self, saga_id: int, tenant: str | None) -> DeliveryWithAttempts | None:
+        """Without its attempts."""
+        found: DeliveryWithAttempts | None = await self._database.record(
+            "read_delivery", id=saga_id, tenant=tenant
+        )
+        return found
 
-    async def attempts(self, saga_id: int, count: int) -> Sequence[Row]:
-        return await self._database.all("read_attempts", saga_id=saga_id, count=count)
+    async def attempts(self, saga_id: int, count: int) -> list[Attempt]:
+        return await self._database.records("read_attempts", saga_id=saga_id, count=count)
 
-    async def dead_letter(self, dead_letter_id: int, tenant: str | None) -> Row | None:
-        return await self._database.one("read_dead_letter", id=dead_letter_id, tenant=tenant)
+    async def dead_letter(self, dead_letter_id: int, tenant: str | None) -> DeadLetter | None:
+        found: DeadLetter | None = await self._database.record(
+            "read_dead_letter", id=dead_letter_id, tenant=tenant
+        )
+        return found
 
     async def backlog(self) -> list[tuple[str, str, int, float]]:
         """Stage, state, how many wait (COUNT_MAX = that or more), age of the oldest in seconds."""
@@ -151,11 +180,3 @@ class ObserverStore:
         """Every component that the registry knows, also those that have fallen silent."""
         rows = await self._database.all("processes", most=PROCESSES_MAX)
         return [RunningComponent(*row) for row in rows]
-
-
-def _window(rows: Sequence[Row], count: int) -> Found:
-    """Of rows that begin with the size and the last id of the window that was looked at."""
-    items = [row[2:] for row in rows if row[2] is not None]
-    if len(items) == count:
-        return Found(items, (items[-1][0],))
-    return Found(items, (rows[0][1],) if rows[0][0] == LOOK else None)

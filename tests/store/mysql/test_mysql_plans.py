@@ -18,11 +18,12 @@ import pytest
 from support import OpenStore
 from surehook.model.error_codes import ErrorCode
 from surehook.model.records import JobReport, NewEvent, Pace, Share
+from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.retry import Policy
 from surehook.model.states import JobStatus
 from surehook.store import store_of
 from surehook.store.cleaner import CleanerStore
-from surehook.store.deadletters import BEGINNING, DeadLetterStore, Filter
+from surehook.store.deadletters import BEGINNING, DeadLetterStore
 from surehook.store.ingest import IngestStore
 from surehook.store.mysql.database import MysqlSession
 from surehook.store.orchestrator import WALK_START, Caps, OrchestratorStore
@@ -220,7 +221,7 @@ async def work(open_store: OpenStore, bucket: int) -> None:
     missing, last, _ = await letters.dead_sagas(bucket, BEGINNING, BATCH)
     assert last is not None
     await letters.write_dead_letters(bucket, missing)
-    found, _ = await letters.find(bucket, Filter(), 0, BATCH)
+    found, _ = await letters.find(bucket, DeadLetterFilter(), 0, BATCH)
     await letters.requeue(bucket, found)
     await letters.save_cursor(bucket, datetime(2020, 1, 2, tzinfo=UTC), False)
 

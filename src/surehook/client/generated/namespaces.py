@@ -336,8 +336,6 @@ class DeadLetters(Namespace):
     async def page(
         self,
         *,
-        limit: int | None = None,
-        cursor: str | None = None,
         tenant: str | None = None,
         subscription_id: int | None = None,
         event_type: str | None = None,
@@ -345,11 +343,11 @@ class DeadLetters(Namespace):
         failed_from: datetime | None = None,
         failed_until: datetime | None = None,
         requeued: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
     ) -> Page[DeadLetter]:
         """One page of the list; its `next` is the `cursor` of the page after it."""
         filters = {
-            "limit": limit,
-            "cursor": cursor,
             "tenant": tenant,
             "subscription_id": subscription_id,
             "event_type": event_type,
@@ -357,6 +355,8 @@ class DeadLetters(Namespace):
             "failed_from": failed_from,
             "failed_until": failed_until,
             "requeued": requeued,
+            "limit": limit,
+            "cursor": cursor,
         }
         return await self._client._run(
             call("GET", "/v1/dead-letters", Page[DeadLetter], query=filters)
@@ -365,8 +365,6 @@ class DeadLetters(Namespace):
     def list(
         self,
         *,
-        limit: int | None = None,
-        cursor: str | None = None,
         tenant: str | None = None,
         subscription_id: int | None = None,
         event_type: str | None = None,
@@ -374,11 +372,11 @@ class DeadLetters(Namespace):
         failed_from: datetime | None = None,
         failed_until: datetime | None = None,
         requeued: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
         """List dead letters, newest first; `limit` is the size of a page."""
         filters = {
-            "limit": limit,
-            "cursor": cursor,
             "tenant": tenant,
             "subscription_id": subscription_id,
             "event_type": event_type,
@@ -386,6 +384,8 @@ class DeadLetters(Namespace):
             "failed_from": failed_from,
             "failed_until": failed_until,
             "requeued": requeued,
+            "limit": limit,
+            "cursor": cursor,
         }
         return self._client._pages("/v1/dead-letters", Page[DeadLetter], filters)
 
@@ -400,7 +400,7 @@ class Keys(Namespace):
         return await self._client._run(call("POST", path, Key, fields, repeatable=False))
 
     async def revoke(self, key_id: int) -> Key:
-        """Revoke a key; within 2 seconds it opens nothing."""
+        """Revoke a key; takes effect within 2 seconds."""
         path = f"/v1/keys/{int(key_id)}"
         return await self._client._run(call("DELETE", path, Key))
 

@@ -202,14 +202,11 @@ class DeadLetter(Result, frozen=True, kw_only=True):
 
 
 class Requeued(Result, frozen=True, kw_only=True):
+    """A dead letter's new delivery."""
+
     dead_letter_id: int
     saga_id: int
     created: bool = False
-
-
-class RequeuedPair(Result, frozen=True, kw_only=True):
-    dead_letter_id: int
-    saga_id: int
 
 
 class RequeuedMany(Result, frozen=True, kw_only=True):
@@ -217,11 +214,13 @@ class RequeuedMany(Result, frozen=True, kw_only=True):
 
     count: int
     dead_letter_ids: list[int] = field(default_factory=list)
-    sagas: list[RequeuedPair] = field(default_factory=list)
+    sagas: list[Requeued] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
 
 
 class Key(behaviour.Key, Result, frozen=True, kw_only=True):
+    """An API key as people see it; `key` itself only when it is made."""
+
     id: int
     name: str = ""
     scopes: list[str] = field(default_factory=list)

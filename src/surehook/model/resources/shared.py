@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta, Raw, Struct
 
 from surehook.model import rules
+
+Item = TypeVar("Item")
 
 BIGGEST_ID = 2**63 - 1
 LIMIT_DEFAULT = 50
@@ -58,10 +60,32 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """What clients send."""
 
 
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many items at most")]
+Cursor = Annotated[
+    str | None, Meta(description="`next` of the page before; it fits the same filters only")
+]
+
+
 class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many items at most")] = (
-        LIMIT_DEFAULT
-    )
-    cursor: Annotated[
-        str | None, Meta(description="`next` of the page before; it fits the same filters only")
-    ] = None
+    limit: Limit = LIMIT_DEFAULT
+    cursor: Cursor = None
+
+
+class Page(Struct, Generic[Item], frozen=True):
+    """A page; `next` is the cursor of the next one, null at the end."""
+
+    items: list[Item]
+    next: str | None
+
+
+class ProblemBody(Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):
+    """What went wrong; `field` names the part of the request that is at fault."""
+
+    kind: Annotated[
+        str, Meta(description="/problems/ and the kind", examples=["/problems/invalid"])
+    ]
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    field: str | None = None

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from surehook.model.records import ApiKey
-from surehook.store.keys import KeyStore, api_key
-from surehook.store.mysql.database import MysqlDatabase, MysqlSession
+from surehook.model.resources.key import Key
+from surehook.store.keys import KeyStore
+from surehook.store.mysql.database import MysqlDatabase
 
 
 class MysqlKeyStore(KeyStore):
     _database: MysqlDatabase
 
-    async def create(self, name: str, key_hash: bytes, scopes: str, tenant: str | None) -> ApiKey:
-        async def work(session: MysqlSession) -> ApiKey:
-            written = await session.write(
-                "create_key", key_name=name, key_hash=key_hash, scopes=scopes, tenant=tenant
-            )
-            row = await session.one("read_key", id=written.first_id, tenant=None)
-            assert row is not None
-            return api_key(row)
+    async def create(self, name: str, key_hash: bytes, scopes: str, tenant: str | None) -> Key:
+        written = await self._database.write(
+            "create_key", key_name=name, key_hash=key_hash, scopes=scopes, tenant=tenant
+        )
+        made: Key = await self._database.record("read_key", id=written.first_id, tenant=None)
+        return made
 
-        return await self._database.in_transaction(work)
-
-    async def revoke(self, key_id: int, tenant: str | None) -> ApiKey | None:
+    async def revoke(self, key_id: int, tenant: str | None) -> Key | None:
         await self._database.write("revoke_key", id=key_id, tenant=tenant)
-        row = await self._database.one("read_key", id=key_id, tenant=tenant)
-        return None if row is None else api_key(row)
+        revoked: Key | None = await self._database.record("read_key", id=key_id, tenant=tenant)
+        return revoked

@@ -156,9 +156,9 @@ SELECT UTC_TIMESTAMP(6);
 -- applied to a window of rows, so that no page costs more than the window: a page may be short, or
 -- empty, and still have a next one. Each row carries how many rows the window had and its last key.
 
--- name: list_events :many
+-- name: list_events :many EventWindow
 WITH looked_at AS (
-    SELECT id, event_type, tenant, external_id, created_at FROM events
+    SELECT {Event} FROM events
     WHERE created_at <= :before AND (created_at < :before OR id < :before_id)
       AND (:event_type IS NULL OR event_type = :event_type)
       AND (:external_id IS NULL OR (external_id = :external_id
@@ -167,7 +167,7 @@ WITH looked_at AS (
       AND (:created_until IS NULL OR created_at < :created_until)
     ORDER BY created_at DESC, id DESC LIMIT :look
 ), page AS (
-    SELECT id, event_type, tenant, external_id, created_at FROM looked_at
+    SELECT {Event} FROM looked_at
     WHERE :tenant IS NULL OR tenant = :tenant
     ORDER BY created_at DESC, id DESC LIMIT :count
 ), ends AS (
@@ -175,28 +175,23 @@ WITH looked_at AS (
     FROM (SELECT 1) AS always
     LEFT JOIN (SELECT created_at, id FROM looked_at ORDER BY created_at, id LIMIT 1) AS last ON true
 )
-SELECT ends.looked, ends.created_at, ends.id,
-    page.id, page.event_type, page.tenant, page.external_id, page.created_at
+SELECT ends.looked, ends.created_at AS last_created_at, ends.id AS last_id, {Event page AS item}
 FROM ends LEFT JOIN page ON true
 ORDER BY page.created_at DESC, page.id DESC;
 
--- name: read_event :one
-SELECT id, event_type, tenant, external_id, created_at, payload FROM events
+-- name: read_event :one EventWithDeliveries
+SELECT {EventWithDeliveries} FROM events
 WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant);
 
--- name: list_deliveries :many
+-- name: list_deliveries :many DeliveryWindow
 WITH looked_at AS (
-    SELECT id, event_id, subscription_id, status, attempt_count, next_attempt_at,
-        final_error_code, requeued_from, created_at, updated_at, bucket
-    FROM webhook_delivery_sagas
+    SELECT {Delivery}, bucket FROM webhook_delivery_sagas
     WHERE id < :before_id
       AND (:event_id IS NULL OR event_id = :event_id)
       AND (:status IS NULL OR status = :status)
     ORDER BY id DESC LIMIT :look
 ), page AS (
-    SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
-        g.final_error_code, g.requeued_from, g.created_at, g.updated_at
-    FROM looked_at g
+    SELECT {Delivery g} FROM looked_at g
     JOIN subscriptions s ON s.id = g.subscription_id
     WHERE (:tenant IS NULL OR s.tenant = :tenant)
       AND (:subscription_id IS NULL OR g.subscription_id = :subscription_id)
@@ -209,39 +204,29 @@ WITH looked_at AS (
 ), ends AS (
     SELECT COUNT(*) AS looked, MIN(id) AS id FROM looked_at
 )
-SELECT ends.looked, ends.id,
-    page.id, page.event_id, page.subscription_id, page.status, page.attempt_count,
-    page.next_attempt_at, page.final_error_code, NULLIF(page.requeued_from, 0), page.created_at,
-    page.updated_at
+SELECT ends.looked, ends.id AS last_id, {Delivery page AS item}
 FROM ends LEFT JOIN page ON true
 ORDER BY page.id DESC;
 
--- name: read_delivery :one
-SELECT g.id, g.event_id, g.subscription_id, g.status, g.attempt_count, g.next_attempt_at,
-    g.final_error_code, NULLIF(g.requeued_from, 0), g.created_at, g.updated_at, d.id
+-- name: read_delivery :one DeliveryWithAttempts
+SELECT {Delivery g}, d.id AS dead_letter_id
 FROM webhook_delivery_sagas g
 JOIN subscriptions s ON s.id = g.subscription_id
 LEFT JOIN dead_letters d ON d.saga_id = g.id AND d.bucket = g.bucket
 WHERE g.id = :id AND (:tenant IS NULL OR s.tenant = :tenant);
 
--- name: read_attempts :many
--- Older workers wrote what went wrong into response_excerpt where there was no response.
-SELECT id, status, attempt_at, started_at, finished_at, response_status, error_code, retry_after,
-    CASE WHEN response_status IS NOT NULL THEN response_excerpt END AS response_excerpt,
-    CASE WHEN response_status IS NULL THEN COALESCE(failure_detail, response_excerpt)
-        ELSE failure_detail END AS failure_detail,
-    worker_id, lease_resets
+-- name: read_attempts :many Attempt
+SELECT {Attempt}
 FROM webhook_delivery_jobs WHERE saga_id = :saga_id
 ORDER BY attempt_at LIMIT :count;
 
--- name: list_dead_letters :many
+-- name: list_dead_letters :many DeadLetterWindow
 WITH looked_at AS (
     SELECT id, saga_id, event_id, subscription_id, final_error_code, failed_at, bucket
     FROM dead_letters WHERE id < :before_id
     ORDER BY id DESC LIMIT :look
 ), page AS (
-    SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.failed_at,
-        n.id AS requeued_as
+    SELECT {DeadLetter d}
     FROM looked_at d
     JOIN subscriptions s ON s.id = d.subscription_id
     LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
@@ -260,15 +245,12 @@ WITH looked_at AS (
 ), ends AS (
     SELECT COUNT(*) AS looked, MIN(id) AS id FROM looked_at
 )
-SELECT ends.looked, ends.id,
-    page.id, page.saga_id, page.event_id, page.subscription_id, page.final_error_code,
-    page.failed_at, page.requeued_as
+SELECT ends.looked, ends.id AS last_id, {DeadLetter page AS item}
 FROM ends LEFT JOIN page ON true
 ORDER BY page.id DESC;
 
--- name: read_dead_letter :one
-SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.failed_at,
-    n.id AS requeued_as, d.payload_snapshot
+-- name: read_dead_letter :one DeadLetterWithPayload
+SELECT {DeadLetterWithPayload d}
 FROM dead_letters d
 JOIN subscriptions s ON s.id = d.subscription_id
 LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
@@ -316,8 +298,8 @@ FROM (
     ORDER BY created_at LIMIT :look
 ) AS seen;
 
--- name: list_api_keys :many
-SELECT id, name, scopes, tenant, created_at, last_used_at, revoked_at
+-- name: list_api_keys :many Key
+SELECT {Key}
 FROM api_keys
 WHERE id < :before_id AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY id DESC LIMIT :count;

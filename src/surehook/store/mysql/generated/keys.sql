@@ -17,15 +17,9 @@ WHERE
     :tenant IS NULL OR tenant = :tenant
   );
 
--- name: list_keys :many
+-- name: list_keys :many Key
 SELECT
-  id,
-  name,
-  scopes,
-  tenant,
-  created_at,
-  last_used_at,
-  revoked_at
+  {Key}
 FROM api_keys
 WHERE
   :tenant IS NULL OR tenant = :tenant

@@ -1,0 +1,91 @@
+"""A dead letter: a delivery that was given up, and its second life."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from surehook.model.error_codes import ErrorCode
+from surehook.model.fields import Column
+from surehook.model.resources.shared import (
+    LIMIT_DEFAULT,
+    Cursor,
+    EventType,
+    Id,
+    Limit,
+    Payload,
+    Request,
+    Tenant,
+    Time,
+)
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A delivery that was given up."""
+
+    id: Id
+    saga_id: Id
+    event_id: Id
+    subscription_id: Id
+    final_error_code: str | None
+    failed_at: Time
+    requeued_as: Annotated[
+        Id | None, Meta(description="The delivery that it began anew as"), Column("n.id")
+    ]
+    # Absent in lists.
+    payload: Annotated[Payload | UnsetType, Column("")] = UNSET
+
+
+class DeadLetterWithPayload(DeadLetter, frozen=True, kw_only=True):
+    payload: Annotated[Payload, Column("{}.payload_snapshot")]
+
+
+class DeadLetterFilter(Request, frozen=True, kw_only=True):
+    """Which dead letters a list shows and a requeue of many takes; None = any."""
+
+    tenant: Tenant | None = None
+    subscription_id: Id | None = None
+    event_type: EventType | None = None
+    error_code: ErrorCode | None = None
+    failed_from: Time | None = None
+    failed_until: Time | None = None
+
+
+class DeadLettersQuery(DeadLetterFilter, frozen=True, kw_only=True):
+    requeued: bool | None = None
+    limit: Limit = LIMIT_DEFAULT
+    cursor: Cursor = None
+
+
+class DeadLetterWindow(Struct, frozen=True, kw_only=True):
+    """A row of a list of dead letters: how many rows were looked at, the last, one that fits."""
+
+    looked: int
+    last_id: int | None
+    item: DeadLetter | None
+
+
+class RequeueBody(DeadLetterFilter, frozen=True, kw_only=True):
+    """Which dead letters of those that were not requeued yet: at least one filter, or `all`."""
+
+    all: Annotated[bool, Meta(description="All of them, without a filter")] = False
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    dry_run: bool = False
+
+
+class Requeued(Struct, frozen=True, kw_only=True):
+    """A dead letter's new delivery."""
+
+    dead_letter_id: Id
+    saga_id: Id
+    created: bool | UnsetType = UNSET
+
+
+class RequeuedMany(Struct, frozen=True, kw_only=True):
+    """`skipped`: the subscription is not active and verified."""
+
+    count: int
+    dead_letter_ids: list[Id]
+    sagas: list[Requeued]
+    skipped: list[Id]
