@@ -44,7 +44,6 @@ _SENT_WITH = (
 ADDED = {
     "Published": [_SENT_WITH],
     "BatchItem": [_SENT_WITH],
-    "RotatedSecret": [("public_key: str | None = None", "For v1a signatures")],
 }
 
 IF_VERSION = """.

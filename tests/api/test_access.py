@@ -122,7 +122,7 @@ async def test_a_key_of_another_tenant_finds_nothing(
     assert (await stranger.get("/metrics")).status == 403
     assert await everything(owner) == before
     requeue = await stranger.post("/v1/dead-letters/requeue", {"all": True})
-    assert requeue.json() == {"count": 0, "dead_letter_ids": [], "sagas": [], "skipped": []}
+    assert requeue.json() == {"count": 0, "dead_letter_ids": [], "deliveries": [], "skipped": []}
     for path, body in (
         ("/v1/dead-letters/requeue", {"tenant": "acme"}),
         ("/v1/keys", {"name": "x", "scopes": ["read"], "tenant": "acme"}),

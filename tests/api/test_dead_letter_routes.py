@@ -23,9 +23,9 @@ async def test_requeuing_twice_gives_the_same_delivery(client: Client, owner: An
     again = await client.post(f"/v1/dead-letters/{letter}/requeue")
     assert (first.status, again.status) == (201, 200)
     assert first.json()["created"] and not again.json()["created"]
-    assert first.json()["saga_id"] == again.json()["saga_id"]
+    assert first.json()["delivery_id"] == again.json()["delivery_id"]
     shown = (await client.get(f"/v1/dead-letters/{letter}")).json()
-    assert shown["requeued_as"] == first.json()["saga_id"]
+    assert shown["requeued_as"] == first.json()["delivery_id"]
     saga = (await client.get(f"/v1/deliveries/{shown['requeued_as']}")).json()
     assert (saga["status"], saga["requeued_from"]) == ("Pending", letter)
 
@@ -54,12 +54,12 @@ async def test_many_are_requeued_by_filter_after_a_dry_run(client: Client, owner
     await a_dead_letter(owner)
     wanted = {"subscription_id": subscription_id, "limit": 2}
     dry = (await client.post("/v1/dead-letters/requeue", {**wanted, "dry_run": True})).json()
-    assert dry == {"count": 2, "dead_letter_ids": letters[:2], "sagas": [], "skipped": []}
+    assert dry == {"count": 2, "dead_letter_ids": letters[:2], "deliveries": [], "skipped": []}
     assert await owner.fetchval("SELECT count(*) FROM webhook_delivery_sagas") == 4
     done = (await client.post("/v1/dead-letters/requeue", wanted)).json()
     assert (done["count"], done["dead_letter_ids"]) == (2, letters[:2])
     rest = (await client.post("/v1/dead-letters/requeue", wanted)).json()
-    assert [pair["dead_letter_id"] for pair in rest["sagas"]] == letters[2:]
+    assert [pair["dead_letter_id"] for pair in rest["deliveries"]] == letters[2:]
 
 
 async def test_a_requeue_that_names_nothing_requeues_nothing(

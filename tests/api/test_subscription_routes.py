@@ -154,6 +154,17 @@ async def test_an_endpoint_is_verified_by_the_code_that_its_challenge_carried(
     assert (await client.post("/v1/subscriptions/999/verify")).status == 404
 
 
+async def test_the_key_pair_of_v1a_is_rotated_beside_the_shared_secret(client: Client) -> None:
+    made = (await client.post("/v1/subscriptions", {**NEW, "signature": "v1,v1a"})).json()
+    path = f"/v1/subscriptions/{made['id']}/rotate-secret"
+    rotated = (await client.post(path, {"signature": "v1a"})).json()
+    assert list(rotated) == ["old_secrets_expire_at", "public_key"]
+    assert rotated["public_key"].startswith("whpk_")
+    assert rotated["public_key"] != made["public_key"]
+    given = await client.post(path, {"signature": "v1a", "secret": made["secret"]})
+    assert (given.status, given.json()["field"]) == (422, "secret")
+
+
 async def test_a_rotated_secret_is_shown_once_and_the_old_one_expires(client: Client) -> None:
     made = (await client.post("/v1/subscriptions", NEW)).json()
     path = f"/v1/subscriptions/{made['id']}/rotate-secret"

@@ -130,7 +130,7 @@ async def test_a_dead_letter_is_listed_shown_and_requeued_once(
     again = await command("dead-letter", "requeue", number)
     assert again.code == 0 and again.out.endswith("was requeued before\n")
     listed = (await command("dead-letter", "list", "--requeued", "--json")).json()
-    assert listed["requeued_as"] == first["saga_id"] and "payload" not in listed
+    assert listed["requeued_as"] == first["delivery_id"] and "payload" not in listed
     assert (await command("dead-letter", "list", "--not-requeued")).out == ""
 
 
@@ -161,7 +161,7 @@ async def test_requeue_by_filter_asks_first_and_can_only_tell(command: Command, 
     some = await command("dead-letter", "requeue", "--failed-from", "1h", "--limit", "2", "--yes")
     assert some.code == 0 and some.out.startswith("2 dead letters requeued\n")
     rest = await command("dead-letter", "requeue", "--all", "--yes", "--json")
-    assert [pair["dead_letter_id"] for pair in rest.json()["sagas"]] == numbers[2:]
+    assert [pair["dead_letter_id"] for pair in rest.json()["deliveries"]] == numbers[2:]
     none = await command("dead-letter", "requeue", "--error-code", "HTTP_4XX")
     assert (none.code, none.out) == (0, "0 dead letters requeued\n")
 

@@ -181,11 +181,11 @@ async def test_dead_letters_are_found_and_requeued(
     requeued = await client("dead_letters.requeue", letter.id)
     assert requeued.created
     again = await client("dead_letters.requeue", letter.id)
-    assert (again.created, again.saga_id) == (False, requeued.saga_id)
+    assert (again.created, again.delivery_id) == (False, requeued.delivery_id)
     dry = await client("dead_letters.requeue_many", error_code="GONE", dry_run=True)
     assert dry.count == 2
     many = await client("dead_letters.requeue_many", error_code="GONE")
-    assert (many.count, len(many.sagas)) == (2, 2)
+    assert (many.count, len(many.deliveries)) == (2, 2)
     await arrived(surehook_receiver, 3)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -31,8 +30,9 @@ from surehook.delivery.url import UrlRefused, parse_callback_url
 from surehook.errors import FieldRefused, NotFound, Stale
 from surehook.model import fields, rules
 from surehook.model.ceilings import Ceilings
+from surehook.model.moments import Moment
 from surehook.model.records import HEADERS_CONTEXT, SIGNING_CONTEXT
-from surehook.model.resources.subscription import Subscription
+from surehook.model.resources.subscription import RotatedSecret, Subscription
 from surehook.store.subscriptions import SETTINGS, SubscriptionStore, TooMany
 
 DEFAULTS = {
@@ -59,12 +59,6 @@ class Created(msgspec.Struct, frozen=True):
     created: bool
     secret: str | None = None
     public_key: str | None = None
-
-
-class Rotated(msgspec.Struct, frozen=True):
-    secret: str | None
-    public_key: str | None
-    old_secrets_expire_at: datetime | None
 
 
 class Subscriptions:
@@ -167,7 +161,7 @@ class Subscriptions:
         scheme: str = "v1",
         secret: str | None = None,
         overlap_seconds: float | None = None,
-    ) -> Rotated:
+    ) -> RotatedSecret:
         """A new secret; until the overlap ends, deliveries carry both signatures."""
         if overlap_seconds is None:
             overlap_seconds = self._overlap_seconds
@@ -177,11 +171,15 @@ class Subscriptions:
         signer: SharedSecret | SigningKey = new_signing_key()
         if scheme == "v1":
             signer = _shared(secret)
+        elif secret is not None:
+            raise FieldRefused("secret", "A key pair for v1a is made by the server.")
         sealed = self._sealer.seal(signer.reveal(), SIGNING_CONTEXT)
         expires_at = await self._store.rotate(subscription_id, scheme, sealed, overlap_seconds)
-        if isinstance(signer, SigningKey):
-            return Rotated(None, signer.public_key(), expires_at)
-        return Rotated(signer.reveal(), None, expires_at)
+        return RotatedSecret(
+            secret=msgspec.UNSET if isinstance(signer, SigningKey) else signer.reveal(),
+            old_secrets_expire_at=expires_at and Moment.of(expires_at),
+            public_key=signer.public_key() if isinstance(signer, SigningKey) else msgspec.UNSET,
+        )
 
     # ── Checks ────────────────────────────────────────────────────────────────────────────────
 

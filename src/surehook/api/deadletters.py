@@ -50,7 +50,7 @@ async def requeue_one(call: Call) -> Answer:
     status = 201 if answer.created else 200
     return Answer(
         status,
-        Requeued(dead_letter_id=call.number, saga_id=answer.saga_id, created=answer.created),
+        Requeued(dead_letter_id=call.number, delivery_id=answer.saga_id, created=answer.created),
     )
 
 
@@ -63,7 +63,7 @@ async def requeue_many(call: Call) -> Answer:
     found = await call.api.requeue.matching(wanted, body.limit, body.dry_run)
     answers = [item for item in found if isinstance(item, records.Requeued)]
     begun = [
-        Requeued(dead_letter_id=item.dead_letter_id, saga_id=item.saga_id)
+        Requeued(dead_letter_id=item.dead_letter_id, delivery_id=item.saga_id)
         for item in answers
         if item.saga_id is not None
     ]
@@ -73,7 +73,7 @@ async def requeue_many(call: Call) -> Answer:
         RequeuedMany(
             count=len(ids) if body.dry_run else len(begun),
             dead_letter_ids=ids,
-            sagas=begun,
+            deliveries=begun,
             skipped=[item.dead_letter_id for item in answers if item.saga_id is None],
         ),
     )

@@ -154,13 +154,14 @@ async def test_subscription(call: Call) -> Answer:
 
 async def rotate_secret(call: Call) -> Answer:
     body: RotateBody = call.body
-    made = await call.api.subscriptions.subscriptions.rotate(
+    rotated = await call.api.subscriptions.subscriptions.rotate(
         call.number,
         tenant=call.key.tenant,
+        scheme=body.signature,
         secret=body.secret,
         overlap_seconds=body.overlap_seconds,
     )
-    return Answer(200, copied(RotatedSecret, made))
+    return Answer(200, rotated)
 
 
 # ── Shapes ────────────────────────────────────────────────────────────────────────────────────

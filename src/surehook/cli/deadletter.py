@@ -89,7 +89,7 @@ def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> No
         "error": lambda one: one.final_error_code,
         "event": lambda one: one.event_id,
         "subscription": lambda one: one.subscription_id,
-        "delivery": lambda one: one.saga_id,
+        "delivery": lambda one: one.delivery_id,
         "failed": lambda one: one.failed_at,
         "requeued as": lambda one: one.requeued_as,
     }
@@ -113,7 +113,7 @@ def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
         if as_json:
             write_json(found)
             return
-        attempts = client.deliveries.get(found.saga_id).attempts
+        attempts = client.deliveries.get(found.delivery_id).attempts
     facts(
         [
             ("id", found.id),
@@ -122,7 +122,7 @@ def show(api: Api, dead_letter_id: int, as_json: bool) -> None:
             ("attempts", len(attempts)),
             ("event_id", found.event_id),
             ("subscription_id", found.subscription_id),
-            ("delivery_id", found.saga_id),
+            ("delivery_id", found.delivery_id),
             ("failed_at", found.failed_at),
             ("requeued_as", found.requeued_as),
         ]
@@ -214,8 +214,8 @@ def _show_many(answer: RequeuedMany, as_json: bool, word: str) -> None:
         write_json(answer)
         return
     done(f"{counted(answer.count, 'dead letter')} {word}")
-    if answer.sagas:
-        rows = [(pair.dead_letter_id, pair.saga_id) for pair in answer.sagas[:IDS_SHOWN]]
+    if answer.deliveries:
+        rows = [(pair.dead_letter_id, pair.delivery_id) for pair in answer.deliveries[:IDS_SHOWN]]
         table(("dead letter", "new delivery"), rows)
     elif answer.dead_letter_ids:
         table(("dead letter",), [(one,) for one in answer.dead_letter_ids[:IDS_SHOWN]])
@@ -239,7 +239,11 @@ def _requeue_each(api: Api, ids: tuple[int, ...], as_json: bool) -> None:
             write_json(answer)
     elif answers:
         rows = [
-            (one.dead_letter_id, one.saga_id, "requeued" if one.created else "was requeued before")
+            (
+                one.dead_letter_id,
+                one.delivery_id,
+                "requeued" if one.created else "was requeued before",
+            )
             for one in answers
         ]
         table(("dead letter", "new delivery", "result"), rows)

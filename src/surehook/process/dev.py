@@ -178,7 +178,7 @@ class Development:
             await client.subscriptions.update(made.id, callback_url=url)
         # The receiver forgets its secret when dev ends: it begins with a new one.
         rotated = await client.subscriptions.rotate_secret(made.id, overlap_seconds=0)
-        self._listener.secrets = [rotated.secret]
+        self._listener.secrets = [rotated.secret or ""]
         await client.subscriptions.verify(made.id, wait=FIRST_SECONDS_MAX)
         await client.publish(EVENT_TYPE, {"hello": "webhook"})
         await _within(self._delivered.wait(), FIRST_SECONDS_MAX, "The first webhook did not arrive")

@@ -178,11 +178,12 @@ class Subscriptions(Namespace):
         self,
         subscription_id: int,
         *,
+        signature: str | UnsetType = UNSET,
         overlap_seconds: float | UnsetType | None = UNSET,
         secret: str | UnsetType | None = UNSET,
     ) -> RotatedSecret:
         """Make a new secret; the old one signs as well until the overlap ends."""
-        fields = {"overlap_seconds": overlap_seconds, "secret": secret}
+        fields = {"signature": signature, "overlap_seconds": overlap_seconds, "secret": secret}
         path = f"/v1/subscriptions/{int(subscription_id)}/rotate-secret"
         return await self._client._run(call("POST", path, RotatedSecret, fields, repeatable=False))
 

@@ -154,7 +154,9 @@ class TestResult(behaviour.TestResult, Result, frozen=True, kw_only=True):
 
 
 class RotatedSecret(behaviour.RotatedSecret, Result, frozen=True, kw_only=True):
-    secret: str
+    """The new shared secret, or the new key pair's public key."""
+
+    secret: str | None = None
     """Shown this once."""
     old_secrets_expire_at: datetime | None = None
     public_key: str | None = None
@@ -190,7 +192,7 @@ class DeadLetter(Result, frozen=True, kw_only=True):
     """A delivery that was given up."""
 
     id: int
-    saga_id: int
+    delivery_id: int
     event_id: int
     subscription_id: int
     final_error_code: str | None = None
@@ -205,7 +207,7 @@ class Requeued(Result, frozen=True, kw_only=True):
     """A dead letter's new delivery."""
 
     dead_letter_id: int
-    saga_id: int
+    delivery_id: int
     created: bool = False
 
 
@@ -214,7 +216,7 @@ class RequeuedMany(Result, frozen=True, kw_only=True):
 
     count: int
     dead_letter_ids: list[int] = field(default_factory=list)
-    sagas: list[Requeued] = field(default_factory=list)
+    deliveries: list[Requeued] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
 
 

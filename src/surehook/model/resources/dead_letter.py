@@ -25,7 +25,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     """A delivery that was given up."""
 
     id: Id
-    saga_id: Id
+    delivery_id: Annotated[Id, Column("{}.saga_id")]
     event_id: Id
     subscription_id: Id
     final_error_code: str | None
@@ -78,7 +78,7 @@ class Requeued(Struct, frozen=True, kw_only=True):
     """A dead letter's new delivery."""
 
     dead_letter_id: Id
-    saga_id: Id
+    delivery_id: Id
     created: bool | UnsetType = UNSET
 
 
@@ -87,5 +87,5 @@ class RequeuedMany(Struct, frozen=True, kw_only=True):
 
     count: int
     dead_letter_ids: list[Id]
-    sagas: list[Requeued]
+    deliveries: list[Requeued]
     skipped: list[Id]

@@ -20,6 +20,7 @@ from surehook.model.resources.shared import (
 )
 
 Seconds = Annotated[float, Meta(ge=0.001, le=604_800)]
+PublicKey = Annotated[str, Meta(description="For v1a signatures", examples=["whpk_…"])]
 ShownSecret = Annotated[str, Meta(description="Shown this once", examples=["whsec_…"])]
 
 
@@ -115,9 +116,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     # On some answers only: absent elsewhere, not null.
     missed: Annotated[Missed | UnsetType, Column("")] = UNSET
     secret: Annotated[ShownSecret | UnsetType, Column("")] = UNSET
-    public_key: Annotated[
-        str | UnsetType, Meta(description="For v1a signatures", examples=["whpk_…"]), Column("")
-    ] = UNSET
+    public_key: Annotated[PublicKey | UnsetType, Column("")] = UNSET
 
 
 # ── What only a request carries ───────────────────────────────────────────────────────────────
@@ -177,6 +176,10 @@ class VerifyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RotateBody(Request, frozen=True):
+    signature: Annotated[
+        Literal["v1", "v1a"],
+        Meta(description="Which secret: the shared one, or the key pair that the server makes"),
+    ] = "v1"
     overlap_seconds: (
         Annotated[
             float,
@@ -193,8 +196,11 @@ class RotateBody(Request, frozen=True):
 
 
 class RotatedSecret(Struct, frozen=True, kw_only=True):
-    secret: ShownSecret
+    """The new shared secret, or the new key pair's public key."""
+
+    secret: ShownSecret | UnsetType = UNSET
     old_secrets_expire_at: Time | None
+    public_key: PublicKey | UnsetType = UNSET
 
 
 class TestBody(Request, frozen=True):
