@@ -59,7 +59,7 @@ async def _run(
     since = invariants.BEGINNING
     if age is not None:
         since = await store.now() - timedelta(seconds=age)
-    rules = iter([rule for rule, *_ in invariants.INVARIANTS.values()])
+    rules = iter([rule for _, rule in invariants.INVARIANTS.values()])
     with waiting(f"looking for broken: {next(rules)}") as line:
 
         def report(verdict: invariants.Verdict) -> None:

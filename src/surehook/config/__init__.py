@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from surehook.config.parsers import Value, database_url, in_words, toml_value
@@ -22,6 +23,8 @@ from surehook.config.settings import BY_KEY, LOGINS, SETTINGS, Setting
 from surehook.errors import ConfigError
 from surehook.model.ceilings import Ceilings
 from surehook.model.retry import PRESETS, Policy
+
+Kind = TypeVar("Kind")
 
 # Of the client, of `listen` and of this module: no settings, but no mistakes either.
 OTHER_VARIABLES = ("SUREHOOK_CONFIG", "SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREHOOK_SECRET")
@@ -80,75 +83,64 @@ class Config:
     def _value(self, key: str) -> Value:
         return self.origins[key].value
 
-    def text(self, key: str) -> str:
+    def _optional(self, key: str, kind: type[Kind]) -> Kind | None:
         value = self._value(key)
-        assert isinstance(value, str), key
+        assert value is None or isinstance(value, kind), key
         return value
+
+    def _given(self, key: str, kind: type[Kind]) -> Kind:
+        value = self._optional(key, kind)
+        assert value is not None, key
+        return value
+
+    def text(self, key: str) -> str:
+        return self._given(key, str)
 
     def optional_text(self, key: str) -> str | None:
-        value = self._value(key)
-        assert value is None or isinstance(value, str), key
-        return value
+        return self._optional(key, str)
 
     def optional_path(self, key: str) -> Path | None:
-        value = self._value(key)
-        assert value is None or isinstance(value, Path), key
-        return value
+        return self._optional(key, Path)
 
     def number(self, key: str) -> int:
-        value = self._value(key)
-        assert isinstance(value, int), key
-        return value
+        return self._given(key, int)
 
     def optional_number(self, key: str) -> int | None:
-        value = self._value(key)
-        assert value is None or isinstance(value, int), key
-        return value
+        return self._optional(key, int)
 
     def seconds(self, key: str) -> float:
-        value = self._value(key)
-        assert isinstance(value, (int, float)), key
-        return float(value)
+        return self._given(key, float)
 
     def flag(self, key: str) -> bool:
-        value = self._value(key)
-        assert isinstance(value, bool), key
-        return value
+        return self._given(key, bool)
 
     @property
     def policy(self) -> Policy:
         preset = PRESETS[self.text("retry.preset")]
-        base, attempts, longest = (
-            self._value(f"retry.{name}") for name in ("base_delay", "max_attempts", "max_delay")
-        )
         return Policy(
-            preset.max_attempts if attempts is None else int(str(attempts)),
-            preset.base_delay_seconds if base is None else float(str(base)),
-            preset.max_delay_seconds if longest is None else float(str(longest)),
+            self.optional_number("retry.max_attempts") or preset.max_attempts,
+            self._optional("retry.base_delay", float) or preset.base_delay_seconds,
+            self._optional("retry.max_delay", float) or preset.max_delay_seconds,
         )
 
     @property
     def ceilings(self) -> Ceilings:
         longest = self.seconds("worker.lease_duration") - LEASE_MARGIN_SECONDS
-        asked = self._value("limits.request_timeout")
+        asked = self._optional("limits.request_timeout", float)
         return Ceilings(
             concurrency_cap=self.number("limits.concurrency_cap"),
             rate=self.optional_number("limits.rate"),
-            request_seconds=longest if asked is None else min(longest, float(str(asked))),
+            request_seconds=longest if asked is None else min(longest, asked),
             subscriptions=self.number("limits.subscriptions"),
         )
 
     @property
     def allow_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        value = self._value("delivery.allow_networks")
-        assert isinstance(value, tuple)
-        return tuple(ip_network(item) for item in value)
+        return tuple(map(ip_network, self._given("delivery.allow_networks", tuple)))
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
-        value = self._value("verification.trusted")
-        assert isinstance(value, tuple)
-        return value
+        return self._given("verification.trusted", tuple)
 
     @property
     def embedded(self) -> bool:

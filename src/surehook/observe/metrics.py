@@ -48,11 +48,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("result",),
         "Attempts of this process' worker: `delivered`, or the error code.",
     ),
-    "surehook_attempt_seconds": (
-        "histogram",
-        (),
-        "From the lease of an attempt to its end.",
-    ),
+    "surehook_attempt_seconds": ("histogram", (), "From the lease of an attempt to its end."),
     "surehook_delivery_latency_seconds": (
         "histogram",
         (),
@@ -74,11 +70,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("login", "state"),
         "Connections of this process to the database: `used`, `idle`.",
     ),
-    "surehook_requests_bytes": (
-        "gauge",
-        (),
-        "Bytes of request bodies that this process holds.",
-    ),
+    "surehook_requests_bytes": ("gauge", (), "Bytes of request bodies that this process holds."),
     "surehook_component_step_age_seconds": (
         "gauge",
         ("component",),
