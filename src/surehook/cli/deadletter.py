@@ -94,13 +94,8 @@ def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> No
         "requeued as": lambda one: one.requeued_as,
     }
     with api.client() as client:
-        listed(
-            lambda page: client.dead_letters.list(limit=page, **filters),
-            limit,
-            as_json,
-            columns,
-            "No dead letter fits.",
-        )
+        find = client.dead_letters.list
+        listed(find, filters, limit, as_json, columns, "No dead letter fits.")
 
 
 @dead_letter.command(help="Show one dead letter and its payload.")

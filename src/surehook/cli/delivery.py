@@ -73,13 +73,8 @@ DELIVERY_COLUMNS: dict[str, Callable[[Delivery], object]] = {
 @through_api
 def list_deliveries(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
     with api.client() as client:
-        listed(
-            lambda page: client.deliveries.list(limit=page, **filters),
-            limit,
-            as_json,
-            DELIVERY_COLUMNS,
-            "No delivery fits.",
-        )
+        find = client.deliveries.list
+        listed(find, filters, limit, as_json, DELIVERY_COLUMNS, "No delivery fits.")
 
 
 @delivery.command(help="Show one delivery and each of its attempts.")

@@ -50,13 +50,8 @@ def list_events(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
         "created": lambda one: one.created_at,
     }
     with api.client() as client:
-        listed(
-            lambda page: client.events.list(limit=page, **filters),
-            limit,
-            as_json,
-            columns,
-            "No event fits; `surehook publish` makes one.",
-        )
+        empty = "No event fits; `surehook publish` makes one."
+        listed(client.events.list, filters, limit, as_json, columns, empty)
 
 
 @event.command(help="Show one event, its payload and its deliveries.")

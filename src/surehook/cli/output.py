@@ -228,17 +228,15 @@ def status(word: str) -> str:
 
 
 def listed(
-    found: Callable[[int], Iterator[T]],
+    found: Callable[..., Iterator[T]],
+    filters: Mapping[str, object],
     limit: int,
     as_json: bool,
     columns: Mapping[str, Callable[[T], object]],
     empty: str,
 ) -> None:
-    """A list by the client: at most `limit` items; whether there are more is noted.
-
-    `found` is given how many items a page should have.
-    """
-    items = found(min(PAGE_MAX, limit + 1))
+    """A list by the client: at most `limit` items; whether there are more is noted."""
+    items = found(limit=min(PAGE_MAX, limit + 1), **filters)
     first = islice(items, limit)
     if as_json:
         for item in first:

@@ -5,7 +5,6 @@ Reads and writes  subscriptions, by way of the API. A secret is shown once: when
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,19 @@ from surehook.cli.arguments import (
     TENANT,
     Finite,
     id_argument,
-    only_of_tenant,
     payload_arguments,
     payload_of,
     secret_of,
     tenant_option,
 )
 from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
+from surehook.cli.declared import (
+    Decorator,
+    columns,
+    facts_of,
+    filter_options,
+    setting_options,
+)
 from surehook.cli.delivery import advice_on
 from surehook.cli.output import (
     as_json_option,
@@ -38,21 +43,20 @@ from surehook.cli.output import (
     write_json,
 )
 from surehook.errors import AnswerIsNo, UsageError
+from surehook.model.resources.subscription import (
+    RotatedSecret,
+    Subscription,
+    SubscriptionSecrets,
+    SubscriptionsQuery,
+    TestResult,
+    Verification,
+)
 from surehook.model.wording import counted
 
 if TYPE_CHECKING:
-    from surehook.client.results import Subscription, TestResult, Verification
+    from surehook.client import results
 
 TEST_SECONDS = 630.0  # an endpoint may take its time; the API ends it after 620 s
-CLEARABLE = (
-    "description",
-    "max_attempts",
-    "base_delay_seconds",
-    "request_timeout_seconds",
-    "concurrency_cap",
-    "rate_limit_per_second",
-    "custom_headers",
-)
 
 
 @click.group(cls=InOrder, help="Subscriptions: who gets which events, and where.")
@@ -60,46 +64,37 @@ def subscription() -> None:
     pass
 
 
-def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The settings that create and update share."""
-    header = "A header for every delivery; may be repeated. Its value is never shown."
-    options = (
-        click.option("--description", help="What it is for."),
-        click.option("--max-attempts", type=int, help="Attempts before it is a dead letter."),
-        click.option("--base-delay-seconds", type=Finite(), help="Delay before the first retry."),
-        click.option(
-            "--request-timeout-seconds", type=Finite(), help="How long an attempt may take."
-        ),
-        click.option("--concurrency-cap", type=int, help="Attempts under way at once."),
-        click.option("--rate-limit-per-second", type=Finite(), help="Attempts begun per second."),
-        click.option("--custom-header", multiple=True, metavar="'NAME: VALUE'", help=header),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 _with_id = id_argument("subscription_id")
 _secret_option = click.option(
     "--secret", metavar="whsec_…", help="Yours instead of a new one; - reads it from a line."
 )
+_OWN: dict[str, Decorator] = {
+    "tenant": tenant_option(
+        f"{TENANT}: a subscription gets only the events of its own tenant, and without one only "
+        "those that were published without one."
+    ),
+    "custom_headers": click.option(
+        "--custom-header",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="A header for every delivery; may be repeated. Its value is never shown.",
+    ),
+    "secret": _secret_option,
+}
+
+
+def _settings(change: bool) -> Decorator:
+    first = ("tenant", "event_type", "callback_url", "description")
+    return setting_options(Subscription, SubscriptionSecrets, change=change, first=first, own=_OWN)
 
 
 @subscription.command(help="Create a subscription. Its secret is shown this once.")
-@click.argument("event_type")
-@click.argument("callback_url")
-@tenant_option(
-    f"{TENANT}: a subscription gets only the events of its own tenant, and without one only those "
-    "that were published without one."
-)
-@_settings
+@_settings(change=False)
 @click.option(
     "--inactive",
     is_flag=True,
     help="Create it disabled: events published before it is enabled never go to it.",
 )
-@click.option("--signature", type=click.Choice(["v1", "v1a", "v1,v1a"]), help="[default: v1]")
-@_secret_option
 @as_json_option
 @through_api
 def create(
@@ -114,15 +109,14 @@ def create(
         write_json(made)
         return
     done(f"subscription {made.id} created")
-    secrets = [("secret", made.secret), ("public_key", made.public_key)]
-    facts([*_facts(made), *((name, value) for name, value in secrets if value)])
+    facts(_facts(made))
     if made.secret:
         note("Keep the secret now: it is not shown again.")
     if not made.verified:
         _note_unverified(made)
 
 
-def _note_unverified(found: Subscription) -> None:
+def _note_unverified(found: results.Subscription) -> None:
     """What has to be done; nothing where the verifier is at work without being asked to."""
     if _under_way(found):
         note(
@@ -134,7 +128,7 @@ def _note_unverified(found: Subscription) -> None:
         note(f"Nothing is delivered before `surehook subscription verify {found.id}`.")
 
 
-def _under_way(found: Subscription) -> bool:
+def _under_way(found: results.Subscription) -> bool:
     """Whether the verifier has the newest URL before it."""
     newest = found.verification
     return (
@@ -159,31 +153,15 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @subscription.command("list", help="List subscriptions, newest first.")
-@only_of_tenant
-@click.option("--event-type", help="Only for this type.")
-@click.option("--active/--inactive", default=None, help="Only those that are, or are not.")
-@click.option("--verified/--unverified", default=None, help="Only those that are, or are not.")
+@filter_options(SubscriptionsQuery)
 @limit_option
 @as_lines_option
 @through_api
 def list_subscriptions(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
-    columns: dict[str, Callable[[Subscription], object]] = {
-        "id": lambda one: one.id,
-        "event type": lambda one: one.event_type,
-        "callback url": lambda one: one.callback_url,
-        "tenant": lambda one: one.tenant,
-        "active": lambda one: one.active,
-        "verified": lambda one: one.verified,
-        "description": lambda one: one.description,
-    }
     with api.client() as client:
-        listed(
-            lambda page: client.subscriptions.list(limit=page, **filters),
-            limit,
-            as_json,
-            columns,
-            "No subscription fits; `surehook subscription create` makes one.",
-        )
+        shown = columns(Subscription, first=("id", "event_type", "callback_url"))
+        empty = "No subscription fits; `surehook subscription create` makes one."
+        listed(client.subscriptions.list, filters, limit, as_json, shown, empty)
 
 
 @subscription.command(help="Show one subscription and its newest verification.")
@@ -195,7 +173,7 @@ def show(api: Api, subscription_id: int, as_json: bool) -> None:
         _show(client.subscriptions.get(subscription_id), as_json)
 
 
-def _show(found: Subscription, as_json: bool) -> None:
+def _show(found: results.Subscription, as_json: bool) -> None:
     if as_json:
         write_json(found)
         return
@@ -205,36 +183,18 @@ def _show(found: Subscription, as_json: bool) -> None:
         facts(_verification_facts(found.verification))
 
 
-def _facts(found: Subscription) -> list[tuple[str, object]]:
+def _facts(found: results.Subscription) -> list[tuple[str, object]]:
     """Settings that are not overridden are left out."""
-    always = ("id", "tenant", "event_type", "callback_url", "active", "verified", "created_at")
-    optional = (
-        *("pending_callback_url", "eligible_from", "updated_at", "custom_header_names"),
-        *(name for name in CLEARABLE if name != "custom_headers"),
-    )
-    rows: list[tuple[str, object]] = [(name, getattr(found, name)) for name in always]
-    return rows + [
-        (name, value) for name in optional if (value := getattr(found, name)) not in (None, [])
-    ]
+    return facts_of(Subscription, found, without=("version",))
 
 
-def _verification_facts(found: Verification) -> list[tuple[str, object]]:
-    names = ("callback_url", "attempts", "last_result", "last_reason", "created_at")
-    rows = [(name, getattr(found, name)) for name in (*names, "expires_at", "verified_at")]
-    return [(name, value) for name, value in rows if value is not None]
+def _verification_facts(found: results.Verification) -> list[tuple[str, object]]:
+    return facts_of(Verification, found, without=("id", "last_attempt_at"))
 
 
 @subscription.command(help="Change what is given; a new URL must prove itself first.")
 @_with_id
-@click.option("--event-type", help="Events of this type instead.")
-@click.option("--callback-url", help="Deliver to this URL instead.")
-@_settings
-@click.option(
-    "--clear",
-    multiple=True,
-    type=click.Choice(CLEARABLE),
-    help="Take this setting away; may be repeated.",
-)
+@_settings(change=True)
 @as_json_option
 @through_api
 def update(
@@ -283,7 +243,7 @@ def _switch(api: Api, subscription_id: int, active: bool, as_json: bool) -> None
         _note_missed(changed)
 
 
-def _note_missed(shown: Subscription) -> None:
+def _note_missed(shown: results.Subscription) -> None:
     """What was published while it was off, and how to see it."""
     missed = shown.missed
     if missed is None:
@@ -360,12 +320,14 @@ def verify(
                 done(f"subscription {confirmed.id} is verified")
             return
         sent = client.subscriptions.verify(subscription_id, wait=wait)
-        _tell(sent, subscription_id, wait, as_json)
+        _report(sent, subscription_id, wait, as_json)
         if wait is not None and sent.verified_at is None:
             raise _not_verified(sent, client.subscriptions.get(subscription_id), wait)
 
 
-def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json: bool) -> None:
+def _report(
+    sent: results.Verification, subscription_id: int, wait: float | None, as_json: bool
+) -> None:
     if as_json:
         write_json(sent)
     elif sent.verified_at is not None:
@@ -377,7 +339,7 @@ def _tell(sent: Verification, subscription_id: int, wait: float | None, as_json:
         facts(_verification_facts(sent))
 
 
-def _not_verified(sent: Verification, now: Subscription, wait: float) -> AnswerIsNo:
+def _not_verified(sent: results.Verification, now: results.Subscription, wait: float) -> AnswerIsNo:
     reason = sent.last_reason or sent.last_result or f"it was not tried within {wait:g} s"
     if now.verified and now.callback_url != sent.callback_url:
         return AnswerIsNo(
@@ -407,7 +369,7 @@ def test(
         raise _not_taken(result)
 
 
-def _not_taken(result: TestResult) -> AnswerIsNo:
+def _not_taken(result: results.TestResult) -> AnswerIsNo:
     advice = advice_on(result.error_code)
     if result.sent:
         why = result.error_code or result.response_status
@@ -416,16 +378,10 @@ def _not_taken(result: TestResult) -> AnswerIsNo:
     return AnswerIsNo(f"Nothing was sent: {safe(why)}.", advice)
 
 
-def _show_test(result: TestResult) -> None:
+def _show_test(result: results.TestResult) -> None:
     if result.delivered:
         done(f"delivered: {result.response_status} after {result.milliseconds or 0:.0f} ms")
-    names = ("callback_url", "response_status")
-    rows = [
-        (name, value)
-        for name in (*names, "error_code", "response_excerpt", "failure_detail", "milliseconds")
-        if (value := getattr(result, name)) not in (None, "")
-    ]
-    facts(rows)
+    facts(facts_of(TestResult, result, without=("sent", "delivered")))
 
 
 @subscription.command("rotate-secret", help="Make a new secret, shown this once.")
@@ -443,9 +399,5 @@ def rotate_secret(api: Api, subscription_id: int, as_json: bool, **options: Any)
         write_json(rotated)
         return
     done(f"subscription {subscription_id} signs with a new secret")
-    facts(
-        (name, value)
-        for name in ("secret", "public_key", "old_secrets_expire_at")
-        if (value := getattr(rotated, name)) is not None
-    )
+    facts(facts_of(RotatedSecret, rotated))
     note("Keep the secret now: it is not shown again.")

@@ -155,7 +155,7 @@ SubscriptionChanges = changes_body(
 
 class SubscriptionsQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
-    event_type: EventType | None = None
+    event_type: Annotated[EventType | None, Shown(help="Only for this type.")] = None
     active: Annotated[bool | None, Shown(option="--active/--inactive")] = None
     verified: Annotated[bool | None, Shown(option="--verified/--unverified")] = None
 
