@@ -105,7 +105,7 @@ def test_without_a_key_one_line_says_what_to_do(tmp_path: Path) -> None:
     nothing = run_command(("event", "list"), {**env, "SUREHOOK_LISTEN": "127.0.0.1:1"})
     assert (nothing.code, nothing.out) == (3, "")
     assert nothing.err == (
-        f"surehook: No surehook runs here, and nobody answers at {NOBODY} (api.listen in "
+        f"surehook: No surehook runs here, and nothing answers at {NOBODY} (api.listen in "
         "SUREHOOK_LISTEN). `surehook dev` and `surehook serve` start one; --url names one "
         "elsewhere.\n"
     )

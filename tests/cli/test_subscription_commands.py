@@ -76,7 +76,7 @@ async def test_what_disabling_ends_and_enabling_does_not_bring_back_is_said(
     requeue = f"--subscription-id {number} --error-code SUBSCRIPTION_INACTIVE"
     assert f"`surehook dead-letter requeue {requeue}` delivers what was waiting" in enabled.err
     help_of_disable = (await command("subscription", "disable", "--help")).out
-    assert "this is no pause" in help_of_disable and "dead letters" in help_of_disable
+    assert "this is not a pause" in help_of_disable and "dead letters" in help_of_disable
 
 
 async def test_json_of_a_new_subscription_holds_its_secret(command: Command) -> None:

@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Who gets which events: create, verify, test, change.",
     ),
     "delivery": ("surehook.cli.delivery", "delivery", "What became of each event."),
-    "dead-letter": ("surehook.cli.deadletter", "dead_letter", "What was given up; requeue it."),
+    "dead-letter": ("surehook.cli.dead_letter", "dead_letter", "What was given up; requeue it."),
     "tail": ("surehook.cli.tail", "tail", "Show deliveries as they change."),
     "listen": ("surehook.cli.listen", "listen", "Receive webhooks here, check and show them."),
     "key": ("surehook.cli.key", "key", "API keys: create, list, revoke."),

@@ -70,7 +70,7 @@ class OneOf(click.ParamType[str]):
 
 
 class Finite(click.FloatRange):
-    """A number in a range; "nan" and "inf" are no numbers that anybody means."""
+    """A number in a range; "nan" and "inf" are refused."""
 
     def convert(
         self, given: Any, parameter: click.Parameter | None, context: click.Context | None
@@ -160,7 +160,7 @@ def readable(source: Path) -> Iterator[None]:
 
 
 def secret_of(given: str | None) -> str | None:
-    """A secret, or - for one line of standard input: there nobody else sees it."""
+    """A secret, or - for one line of standard input, which other users cannot see."""
     if given != "-":
         return given
     line = sys.stdin.readline().strip()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from surehook.client import Client
     from surehook.config import Config
 
-# A person waits: so many tries take about a second if nobody listens there.
+# A person waits: so many tries take about a second if nothing listens there.
 TRIES_MAX = 4
 CALL_SECONDS = 10.0
 GRACE_SECONDS = 5.0
@@ -35,20 +35,20 @@ LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A value and where it came from; the value may be a key, so that it is never shown."""
+class Sourced:
+    """A value and where it came from; the value may be a key: it is never shown."""
 
     value: str
     source: str
 
     def __repr__(self) -> str:
-        return f"Found({self.source})"
+        return f"Sourced({self.source})"
 
 
 class Api:
     """What --url and --api-key said, or what they left to be found."""
 
-    def __init__(self, invocation: Invocation, url: Found | None, key: Found | None) -> None:
+    def __init__(self, invocation: Invocation, url: Sourced | None, key: Sourced | None) -> None:
         self._invocation = invocation
         self._url = url
         self._key = key
@@ -69,7 +69,7 @@ class Api:
             yield client
 
     def _check_url(self) -> None:
-        """First of all: for an address that is none, nobody has a key."""
+        """First of all: an invalid address needs no key."""
         from surehook.client.wire import parse_url
 
         if self._url is None:
@@ -80,7 +80,7 @@ class Api:
             said = str(wrong).removeprefix("url ")
             raise UsageError(f"The API's address ({self._url.source}) {said}.") from None
 
-    def _found(self) -> tuple[Found, Found]:
+    def _found(self) -> tuple[Sourced, Sourced]:
         if self._url and self._key:  # no need to look at a configuration, whatever it is like
             return self._url, self._key
         # Only the API's settings are of interest; the database's may be incomplete here.
@@ -89,7 +89,7 @@ class Api:
         key = self._key or _configured_key(config, url, self._url is None) or _development_key(url)
         if key is None and self._url is None and not _is_answered(url.value):
             raise Unreachable(
-                f"No surehook runs here, and nobody answers at {url.value} ({url.source}).",
+                f"No surehook runs here, and nothing answers at {url.value} ({url.source}).",
                 "`surehook dev` and `surehook serve` start one; --url names one elsewhere.",
             )
         if key is None:
@@ -100,7 +100,7 @@ class Api:
         return url, key
 
 
-def _running_at(config: Config) -> Found | None:
+def _running_at(config: Config) -> Sourced | None:
     """Where the system serves that runs here, unless it is said where the API is or which key it
     takes. If a database is named, only the system that runs on it is meant."""
     from surehook.process import system
@@ -114,11 +114,11 @@ def _running_at(config: Config) -> Found | None:
     found = system.the_only(runs, "Name one with --url, SUREHOOK_URL or SUREHOOK_DATA_DIR.")
     if found is None or found.program is None or found.program.api_url is None:
         return None
-    return Found(found.program.api_url, f"`{found.program.command}` runs there")
+    return Sourced(found.program.api_url, f"`{found.program.command}` runs there")
 
 
-def _listening_at(config: Config) -> Found:
-    return Found(_listening(config), _source(config, "api.listen"))
+def _listening_at(config: Config) -> Sourced:
+    return Sourced(_listening(config), _source(config, "api.listen"))
 
 
 def _listening(config: Config) -> str:
@@ -132,14 +132,14 @@ def _source(config: Config, key: str) -> str:
     return f"{key}'s default" if source == "default" else f"{key} in {source}"
 
 
-def _configured_key(config: Config, url: Found, own_api: bool) -> Found | None:
+def _configured_key(config: Config, url: Sourced, own_api: bool) -> Sourced | None:
     key = config.optional_text("api.admin_key")
     if key is None or not (own_api or is_this_machine(url.value)):
         return None
-    return Found(key, _source(config, "api.admin_key"))
+    return Sourced(key, _source(config, "api.admin_key"))
 
 
-def _development_key(url: Found) -> Found | None:
+def _development_key(url: Sourced) -> Sourced | None:
     """That of the `dev` which serves there."""
     from surehook.process.running import programs
     from surehook.receiver.statedir import state_directory
@@ -151,7 +151,7 @@ def _development_key(url: Found) -> Found | None:
     file = state_directory() / "key"
     if not any(one.kept_key for one in serving) or not file.is_file():
         return None
-    return Found(file.read_text(encoding="ascii").strip(), "`surehook dev`")
+    return Sourced(file.read_text(encoding="ascii").strip(), "`surehook dev`")
 
 
 def _is_answered(url: str) -> bool:
@@ -179,7 +179,7 @@ def is_this_machine(url: str) -> bool:
 
 @contextmanager
 def _of_text() -> Iterator[None]:
-    """Arguments are bytes: what is no UTF-8 has become half characters that nothing can carry."""
+    """Arguments are bytes: what is not UTF-8 has become surrogates, which cannot be sent."""
     try:
         yield
     except UnicodeEncodeError:
@@ -187,7 +187,7 @@ def _of_text() -> Iterator[None]:
 
 
 @contextmanager
-def _advised(url: Found, key: Found) -> Iterator[None]:
+def _advised(url: Sourced, key: Sourced) -> Iterator[None]:
     from surehook.client import errors
 
     try:
@@ -257,7 +257,7 @@ def through_api(command: Callable[..., None]) -> Callable[..., None]:
     return prepared
 
 
-def _given(context: click.Context, name: str, value: str | None) -> Found | None:
+def _given(context: click.Context, name: str, value: str | None) -> Sourced | None:
     if value is None:
         return None
     variable = {"url": "SUREHOOK_URL", "api_key": "SUREHOOK_API_KEY"}[name]
@@ -265,4 +265,4 @@ def _given(context: click.Context, name: str, value: str | None) -> Found | None
     source = f"--{name.replace('_', '-')}" if by_option else variable
     if not value.strip():  # such as --api-key "$UNSET": another key is not what was meant
         raise UsageError(f"{source} is empty.", "Give it a value, or leave it out.")
-    return Found(value, source)
+    return Sourced(value, source)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from surehook.cli.arguments import Finite
+from surehook.cli.output import safe
 from surehook.errors import Unreachable, UsageError
 from surehook.model.wording import counted
 
@@ -326,10 +327,10 @@ class Screen:
             (f"{arrival.at.astimezone():%H:%M:%S.%f}"[:-3] + "  ", "dim"),
             (f"{status:<6}", "bold green" if good else "bold red"),
             (f"{verdict[0]}  ", verdict[1]),
-            (_safe(what) + "  ", "bold cyan" if not arrival.challenge else "bold magenta"),
-            (_safe(arrival.webhook_id or "(no webhook-id)") + "  ", ""),
+            (safe(what) + "  ", "bold cyan" if not arrival.challenge else "bold magenta"),
+            (safe(arrival.webhook_id or "(no webhook-id)") + "  ", ""),
             (f"attempt {arrival.attempt}  ", "yellow" if again else "dim"),
-            (f"{_size(len(arrival.body))}  {_safe(arrival.path)}", "dim"),
+            (f"{_size(len(arrival.body))}  {safe(arrival.path)}", "dim"),
         )
 
     def end(self) -> None:
@@ -357,9 +358,9 @@ def _forwarded(found: Forwarded | None) -> dict[str, Any]:
 
 def _outcome(found: Forwarded) -> Text:
     """One line: what the application made of it, and what the sender gets."""
-    where = ("  → " + _safe(found.url), "dim")
+    where = ("  → " + safe(found.url), "dim")
     if found.reason:
-        return _text(where, (f"  {_safe(found.reason)}; passed on: {found.passed_on}", "bold red"))
+        return _text(where, (f"  {safe(found.reason)}; passed on: {found.passed_on}", "bold red"))
     good = found.status is not None and found.status < 300
     took = (f" in {found.milliseconds:.0f} ms", "dim")
     return _text(where, (f"  answered {found.status}", "green" if good else "bold red"), took)
@@ -393,7 +394,7 @@ def _pretty(body: bytes) -> list[str]:
         text = _laid_out(json.loads(body), 0)
     except (ValueError, RecursionError):
         text = body.decode("utf-8", "backslashreplace")
-    lines = [_safe(line) for line in text.split("\n")]
+    lines = [safe(line) for line in text.split("\n")]
     return [
         f"{line[:PAYLOAD_WIDTH_MAX]} …" if len(line) > PAYLOAD_WIDTH_MAX else line for line in lines
     ]
@@ -414,13 +415,6 @@ def _laid_out(value: Any, indent: int) -> str:
         items = [_laid_out(item, indent + 2) for item in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return f"{opening}\n{inner}" + f",\n{inner}".join(items) + f"\n{' ' * indent}{closing}"
-
-
-def _safe(text: str) -> str:
-    """A sender must not be able to command the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _size(count: int) -> str:

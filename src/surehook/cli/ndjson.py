@@ -37,7 +37,7 @@ REFUSED_SHOWN = 10
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A line that says all by itself."""
+    """A line that is a whole event."""
 
     event_type: str
     payload: msgspec.Raw

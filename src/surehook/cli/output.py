@@ -30,7 +30,7 @@ Facts = Iterable[tuple[str, object]]
 
 NOTHING = "-"
 PAGE_MAX = 200
-NARROWEST = 20  # a terminal that is narrower wraps by itself
+NARROWEST = 20  # a narrower terminal does the wrapping
 REDRAW_SECONDS = 1.0
 # Fields that an answer has only where they are due: absent is not the same as null.
 SOMETIMES = frozenset({"secret", "public_key", "key", "payload", "error"})
@@ -213,7 +213,7 @@ def done(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Something beside the result; standard error, so that a program does not read it."""
+    """Something beside the result; standard error, which programs do not read."""
     click.secho(wrapped(safe(text), 0, sys.stderr), dim=True, err=True)
 
 

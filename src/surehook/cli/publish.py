@@ -85,11 +85,11 @@ def publish(
             done(f"event {made.id} was published before, with the same external_id and content")
         else:
             done(f"event {made.id} published")
-            _note_if_nobody_wants_it(client, made.id)
+            _note_if_undeliverable(client, made.id)
 
 
-def _note_if_nobody_wants_it(client: Client, event_id: int) -> None:
-    """A mistyped type is published like any other. The event tells whose it is: the key may say."""
+def _note_if_undeliverable(client: Client, event_id: int) -> None:
+    """A mistyped type is published like any other. The tenant is the event's: a key may set it."""
     from surehook.client.errors import ClientError
 
     try:

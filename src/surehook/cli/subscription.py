@@ -267,7 +267,7 @@ Events published while it was disabled are not delivered. Deliveries that were w
 retried when it was disabled are dead letters with the error SUBSCRIPTION_INACTIVE; `surehook
 dead-letter requeue --subscription-id ID --error-code SUBSCRIPTION_INACTIVE` delivers them.
 """
-DISABLE_HELP = """Stop delivering to it; this is no pause.
+DISABLE_HELP = """Stop delivering to it; this is not a pause.
 
 Events published from now on never go to it, not even after it is enabled again. Deliveries that
 wait or are being retried are given up when their turn comes: they become dead letters with the
@@ -284,7 +284,7 @@ def enable(api: Api, subscription_id: int, as_json: bool) -> None:
     _switch(api, subscription_id, True, as_json)
 
 
-@subscription.command(help=DISABLE_HELP, short_help="Stop delivering; no pause: retries end.")
+@subscription.command(help=DISABLE_HELP, short_help="Stop delivering; not a pause: retries end.")
 @_with_id
 @as_json_option
 @through_api

@@ -128,7 +128,7 @@ class Watch:
         return found
 
     def _forget(self) -> None:
-        """The oldest ids, so that a long look costs no more than a short one."""
+        """The oldest ids: a long look costs no more than a short one."""
         for number in sorted(self._known)[: max(0, len(self._known) - KNOWN_MAX)]:
             del self._known[number]
 
