@@ -1,11 +1,10 @@
 """`surehook key …`: API keys, directly on the database: a first one needs no running API.
 
-Reads   api_keys without hashes     Writes  api_keys, as the component `keys`
+Reads   api_keys without hashes     Writes  api_keys, under the login `keys`
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -109,17 +108,9 @@ def _tenant(one: Key) -> str:
 
 
 def _with_keys(invocation: Invocation, work: Callable[[Keys], Awaitable[T]]) -> T:
-    """Do it as the component `keys`; our own server runs for as long as it takes."""
-    from surehook.cli.database import on_database
-    from surehook.store import open_database, store_of
+    """Do it under the login `keys`; our own server runs for as long as it takes."""
+    from surehook.cli.database import as_login
+    from surehook.store import store_of
     from surehook.store.keys import KeyStore
 
-    async def run() -> T:
-        database = await open_database(config, access, "keys")
-        try:
-            return await work(Keys(store_of(KeyStore, database)))
-        finally:
-            await database.close()
-
-    with on_database(invocation) as (config, access):
-        return asyncio.run(run())
+    return as_login(invocation, "keys", lambda database: work(Keys(store_of(KeyStore, database))))
