@@ -15,6 +15,8 @@ from support.http import Client
 from support.receiver import Answer, Receiver
 from support.rows import a_job, a_saga, an_event
 from support.waiting import LEASE_SECONDS
+from surehook.delivery.secrets import Sealer
+from surehook.model.records import HEADERS_CONTEXT
 from surehook.model.states import JobStatus
 from surehook.receive import verify
 from surehook.store.logins import DatabaseAccess
@@ -107,6 +109,22 @@ async def test_a_new_url_of_a_verified_subscription_is_staged(client: Client, ow
     moved = (await client.ask("PATCH", path, {"callback_url": "https://new.example/"})).json()
     assert (moved["callback_url"], moved["verified"]) == (NEW["callback_url"], True)
     assert moved["pending_callback_url"] == "https://new.example/"
+
+
+async def test_headers_that_do_not_open_hide_no_others(client: Client, owner: Any) -> None:
+    """Sealed with a key that this process does not have: their names are not known, that is all."""
+    body = {**NEW, "custom_headers": {"x-token": "abc"}}
+    known, foreign = [(await client.post("/v1/subscriptions", body)).json()["id"] for _ in "ab"]
+    sealed = Sealer([b"another key of thirty-two bytes!"]).seal("[]", HEADERS_CONTEXT)
+    await owner.execute(
+        "UPDATE subscriptions SET custom_headers = $1 WHERE id = $2", sealed, foreign
+    )
+    listed = (await client.get("/v1/subscriptions")).json()["items"]
+    names = {one["id"]: one["custom_header_names"] for one in listed}
+    assert names == {known: ["x-token"], foreign: None}
+    tested = (await client.post(f"/v1/subscriptions/{foreign}/test")).json()
+    assert (tested["sent"], tested["error_code"]) == (False, "SECRET_UNAVAILABLE")
+    assert "sealed with key" in tested["failure_detail"]
 
 
 async def open_with(open_api: OpenApi, receiver: Receiver, *components: str) -> Client:

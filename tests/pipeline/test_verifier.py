@@ -164,6 +164,16 @@ async def test_whoever_does_not_prove_the_secret_stays_unverified(
     assert not await bench.is_verified(subscription_id)
 
 
+@pytest.mark.parametrize("secret", ["not a secret of ours", "whsec_"])
+async def test_a_challenge_that_cannot_be_signed_is_not_sent(bench: Bench, secret: str) -> None:
+    subscription_id = await a_subscription(
+        bench.owner, callback_url=bench.receiver.url + "/hook", verified=False, secret=secret
+    )
+    tried = await bench.tried(subscription_id)
+    assert (tried.last_result, tried.last_reason) == ("failed", "The secret cannot be opened.")
+    assert not bench.receiver.requests and not await bench.is_verified(subscription_id)
+
+
 @pytest.mark.parametrize("change", ["url", "secret"])
 async def test_a_proof_is_worthless_once_url_or_secret_have_changed(
     bench: Bench, change: str
