@@ -12,11 +12,12 @@ from support.clock import Clock
 from support.pipeline import facts, running
 from support.rows import a_dead_letter, a_saga, a_subscription, an_event, many_sagas
 from support.waiting import until_row
+from surehook.actions.requeue import Requeue
 from surehook.model.error_codes import ErrorCode
 from surehook.model.records import Requeued
 from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.states import SagaStatus
-from surehook.pipeline.deadletters import DeadLetters, Requeue
+from surehook.pipeline.deadletters import DeadLetters
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Channel, Hints

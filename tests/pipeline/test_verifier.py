@@ -17,6 +17,7 @@ from support.sending import settings as sending
 from support.sending import started
 from support.waiting import PATIENCE
 from surehook import receive
+from surehook.actions.verifications import Verifications
 from surehook.delivery.client import SenderSettings
 from surehook.delivery.compose import Composer
 from surehook.delivery.secrets import Sealer, parse_keys
@@ -25,7 +26,7 @@ from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
 from surehook.model.records import Verification
 from surehook.pipeline.service import Service
-from surehook.pipeline.verifier import Verifications, Verifier
+from surehook.pipeline.verifier import Verifier
 from surehook.store import store_of
 from surehook.store.hints import Hints
 from surehook.store.verifier import VerifierStore

@@ -28,11 +28,11 @@ from support.receiver import Answer, Receiver
 from support.rows import a_subscription, an_event
 from support.waiting import LEASE_SECONDS, until, until_row
 from surehook.actions.ingest import Ingest
+from surehook.actions.requeue import Requeue
 from surehook.model.error_codes import ErrorCode
 from surehook.model.records import NewEvent, Requeued
 from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.retry import Policy, delay_seconds
-from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints

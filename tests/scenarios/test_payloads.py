@@ -11,11 +11,11 @@ from support.pipeline import DELIVERED, UNFINISHED, FakeSender, failed, running
 from support.rows import a_subscription
 from support.waiting import until_row
 from surehook.actions.ingest import Ingest
+from surehook.actions.requeue import Requeue
 from surehook.delivery import Outcome, Request
 from surehook.model.error_codes import ErrorCode
 from surehook.model.records import NewEvent, StoredEvent
 from surehook.model.resources.dead_letter import DeadLetterFilter
-from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints

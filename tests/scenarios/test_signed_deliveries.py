@@ -22,10 +22,10 @@ from support.receiver import Answer, Receiver
 from support.rows import a_secret, a_subscription, an_event
 from support.waiting import until, until_row
 from surehook import receive
+from surehook.actions.requeue import Requeue
 from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret, new_signing_key
 from surehook.model.records import HEADERS_CONTEXT
-from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.hints import Hints

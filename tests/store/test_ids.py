@@ -10,10 +10,10 @@ from support import Configure, OpenStore, dialects
 from support.pipeline import DELIVERED, UNFINISHED, FakeSender, broken_invariants, failed, running
 from support.rows import a_subscription, an_event, many_events
 from support.waiting import until_row
+from surehook.actions.requeue import Requeue
 from surehook.model import statements
 from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.model.roles import ROLES
-from surehook.pipeline.deadletters import Requeue
 from surehook.store import store_of
 from surehook.store.deadletters import DeadLetterStore
 from surehook.store.logins import DatabaseAccess

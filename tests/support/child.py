@@ -20,13 +20,13 @@ import uvloop
 from support import clock
 from support.pipeline import ALL
 from surehook.actions.ingest import Ingest
+from surehook.actions.requeue import Requeue
 from surehook.config import Config, load
 from surehook.delivery import Outcome, Request
 from surehook.delivery.client import HttpsSender, SenderSettings
 from surehook.model.records import NewEvent
 from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.observe import crashpoints, log
-from surehook.pipeline.deadletters import Requeue
 from surehook.process.serve import Process, serve
 from surehook.store import open_database, store_of
 from surehook.store.deadletters import DeadLetterStore

@@ -18,6 +18,7 @@ import msgspec
 
 from surehook.actions.ingest import Ingest
 from surehook.actions.keys import Keys
+from surehook.actions.requeue import Requeue
 from surehook.api import deadletters, deliveries, events, health, keys, strict, subscriptions
 from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
@@ -33,7 +34,6 @@ from surehook.api.wire import (
     refuse,
 )
 from surehook.model.moments import encode
-from surehook.pipeline.deadletters import Requeue
 from surehook.store.observer import ObserverStore
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def read_query(route: Route, text: bytes) -> Any:
         raise invalid("The query cannot be read.", "query") from None
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise invalid("A parameter stands there twice.", "query")
+        raise invalid("Query parameter is repeated.", "query")
     try:
         query = msgspec.convert(values, route.query, strict=False)
     except msgspec.ValidationError as wrong:
@@ -232,4 +232,4 @@ def _refuse_unstorable(value: msgspec.Struct) -> None:
         if isinstance(item, str) and "\0" in item:
             raise invalid("It contains a NUL character.", name)
         if isinstance(item, datetime) and not 1900 <= item.year <= 9000:
-            raise invalid("Use a time from 1900 to 9000.", name)
+            raise invalid("Must be between the years 1900 and 9000.", name)

@@ -14,6 +14,7 @@ from msgspec.structs import asdict, replace
 from surehook.actions.keys import Scope
 from surehook.actions.subscriptions import Subscriptions
 from surehook.actions.trial import SAMPLE, Trial
+from surehook.actions.verifications import Verifications
 from surehook.api import strict
 from surehook.api.auth import Key
 from surehook.api.pages import before_id, page_of
@@ -34,7 +35,6 @@ from surehook.model.resources.subscription import (
     VerifyBody,
     VerifyQuery,
 )
-from surehook.pipeline.verifier import Verifications
 from surehook.store.observer import Found
 from surehook.store.subscriptions import SETTINGS
 

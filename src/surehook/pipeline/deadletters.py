@@ -1,8 +1,8 @@
-"""Dead letters: dead sagas are written down, and on request begin anew as another saga.
+"""Dead letters: dead sagas are written down; actions/requeue.py lets them begin anew.
 
 Role    dead_letter_operator
 Reads   webhook_delivery_sagas, webhook_delivery_jobs, events, subscriptions, dead_letters
-Writes  INSERT dead_letters, INSERT webhook_delivery_sagas, dead_letter_cursor
+Writes  INSERT dead_letters, INSERT webhook_delivery_sagas (actions/requeue.py), dead_letter_cursor
 Never   changes or deletes a saga, an event or a subscription
 
 The sweep reads deaths in order of time from where it stopped, with an overlap for transactions
@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from surehook import observe
-from surehook.model.records import Requeued, SagaId, correlation_id
-from surehook.model.resources.dead_letter import DeadLetterFilter
+from surehook.model.records import SagaId, correlation_id
 from surehook.model.states import SagaStatus
 from surehook.observe import crashpoints
 from surehook.pipeline.service import Loop
@@ -120,52 +119,3 @@ class DeadLetters(Loop):
                 lease_expiration=letter.lease_expiration,
                 worker_id=letter.worker_id,
             )
-
-
-class Requeue:
-    """Requeues dead letters, one or many; repeating it answers the same."""
-
-    def __init__(self, store: DeadLetterStore, hints: Hints, buckets: Sequence[int]) -> None:
-        self._store = store
-        self._hints = hints
-        self._buckets = buckets
-
-    async def by_id(self, ids: Sequence[int]) -> list[Requeued]:
-        """Each dead letter's new saga; an unknown id is missing from the answer."""
-        answers: list[Requeued] = []
-        for bucket in self._buckets:
-            answers += await self._in_bucket(bucket, ids)
-        return sorted(answers, key=lambda answer: answer.dead_letter_id)
-
-    async def matching(
-        self, wanted: DeadLetterFilter, limit: int, dry_run: bool = False
-    ) -> list[Requeued] | list[int]:
-        """Those that fit and were not requeued yet, oldest first; their ids only for a dry run."""
-        found: list[int] = []
-        answers: list[Requeued] = []
-        for bucket in self._buckets:
-            after_id: int | None = 0
-            while after_id is not None and len(found) < limit:
-                page, after_id = await self._store.find(bucket, wanted, after_id, PAGE)
-                page = page[: limit - len(found)]
-                found += page
-                if page and not dry_run:
-                    answers += await self._in_bucket(bucket, page)
-        return found if dry_run else answers
-
-    async def _in_bucket(self, bucket: int, ids: Sequence[int]) -> list[Requeued]:
-        await crashpoints.here("deadletters.before_requeue")
-        answers = await self._store.requeue(bucket, ids)
-        await crashpoints.here("deadletters.after_requeue")
-        for answer in answers:
-            if answer.created:
-                observe.emit(
-                    "dead_letter.requeued",
-                    correlation_id=correlation_id(answer.event_id),
-                    saga_id=answer.saga_id,
-                    delivery_status=SagaStatus.PENDING,
-                    dead_letter_id=answer.dead_letter_id,
-                )
-        if any(answer.created for answer in answers):
-            self._hints.hint(Channel.SAGAS, bucket)
-        return answers

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING
 
 from surehook.actions.ingest import Ingest
 from surehook.actions.keys import Keys
+from surehook.actions.requeue import Requeue
 from surehook.actions.subscriptions import Subscriptions
 from surehook.actions.trial import Trial
+from surehook.actions.verifications import Verifications
 from surehook.delivery.address import AddressGuard
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.pipeline.cleaner import Cleaner
-from surehook.pipeline.deadletters import DeadLetters, Requeue
+from surehook.pipeline.deadletters import DeadLetters
 from surehook.pipeline.orchestrator import Orchestrator
 from surehook.pipeline.router import Router
 from surehook.pipeline.service import Loop
 from surehook.pipeline.signers import refuse_without_key
-from surehook.pipeline.verifier import Verifications, Verifier
+from surehook.pipeline.verifier import Verifier
 from surehook.pipeline.worker import Worker, new_worker_id
 from surehook.store.cleaner import CleanerStore
 from surehook.store.deadletters import DeadLetterStore
