@@ -42,7 +42,7 @@ SEARCH_PATIENCE = 0.005
 
 
 class KeyTaken(AnswerIsNo):
-    """The external_id stands for another event already."""
+    """The external_id already belongs to another event."""
 
 
 class EventRefused(UsageError):
@@ -333,5 +333,8 @@ def _answer_repeated(
         _answer(stored, StoredEvent(event_id, created_at, True))  # type: ignore[arg-type]
     elif not stored.done():
         stored.set_exception(
-            KeyTaken(f"external_id {event.external_id!r} stands for another event ({event_id}).")
+            KeyTaken(
+                f"external_id {event.external_id!r} already belongs to event {event_id}, which has "
+                "different content."
+            )
         )

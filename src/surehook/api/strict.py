@@ -109,7 +109,7 @@ def refuse_repeated_keys(body: bytes, raw: bytes, names: int, texts: int, inside
     """Refuse an object that has a key twice. `raw` is the part of it that was kept as Raw.
 
     Outside of that part a body has two quotes for each of its `names` and of its `texts` (values
-    that are strings), unless a key stands there twice: its quotes are then too many. Only a
+    that are strings), unless a key is repeated: its quotes are then too many. Only a
     backslash outside of the raw part makes it necessary to look closer.
     """
     if ((b"\\" in body) and body.count(b"\\") != raw.count(b"\\")) or body.count(b'"') - raw.count(
@@ -130,4 +130,4 @@ def refuse_any_repeated_key(body: bytes, inside: str = "") -> None:
     for name in outermost:
         if outermost.count(name) > 1:
             field = f"{inside}/{name}" if inside else name
-            raise invalid(f"The key {name} stands there twice.", field)
+            raise invalid(f"Duplicate key {name}.", field)
