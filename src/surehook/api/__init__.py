@@ -8,7 +8,7 @@ Writes  answers, and through its components' logins what they may write
     routes.py         what a route is, and the table of all of them
     auth.py           API keys: looked up, kept for a moment, failures limited
     events.py         POST /v1/events (no framework in its way), batch, reading
-    subscriptions.py  deliveries.py  deadletters.py  keys.py  health.py     the other routes
+    subscriptions.py  deliveries.py  dead_letters.py  keys.py  health.py     the other routes
     problems.py       every refusal, as problem+json
     strict.py         what JSON is accepted
     pages.py          lists: where one page ended, the next goes on

@@ -19,7 +19,7 @@ import msgspec
 from surehook.actions.ingest import Ingest
 from surehook.actions.keys import Keys
 from surehook.actions.requeue import Requeue
-from surehook.api import deadletters, deliveries, events, health, keys, strict, subscriptions
+from surehook.api import dead_letters, deliveries, events, health, keys, strict, subscriptions
 from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
 from surehook.api.routes import NOBODY, Answer, Call, Route, Table
@@ -47,7 +47,7 @@ ROUTES = (
     *events.ROUTES,
     *subscriptions.ROUTES,
     *deliveries.ROUTES,
-    *deadletters.ROUTES,
+    *dead_letters.ROUTES,
     *keys.ROUTES,
     *health.ROUTES,
 )
