@@ -32,19 +32,14 @@ from surehook.client import behaviour
 CLIENT = Path(__file__).parents[1] / "src" / "surehook" / "client"
 WIDTH = 100
 
-# Answers that the client calls otherwise; those that become one result have each other's fields.
-RESULTS = {
-    "ProblemBody": "Problem",
-}
+# A shape that the client has by hand, and its name there.
+BY_HAND = {"ProblemBody": "Problem"}
 # What only the client knows of a result.
 _SENT_WITH = (
     "external_id: str | None = None",
     "The key that it was sent with: yours, or the one that the client made",
 )
-ADDED = {
-    "Published": [_SENT_WITH],
-    "BatchItem": [_SENT_WITH],
-}
+ADDED = {"Published": [_SENT_WITH], "BatchItem": [_SENT_WITH]}
 
 IF_VERSION = """.
 
@@ -114,11 +109,7 @@ def _formatted(path: Path, text: str) -> str:
 def _members(kind: Any) -> Iterator[Any]:
     """The types of a union, without limits and descriptions."""
     if get_origin(kind) is Annotated:
-        notes = (note for note in kind.__metadata__ if isinstance(note, Meta))
-        if any((note.extra_json_schema or {}).get("format") == "date-time" for note in notes):
-            yield datetime
-        else:
-            yield from _members(get_args(kind)[0])
+        yield from _members(get_args(kind)[0])
     elif get_origin(kind) in (Union, types.UnionType):
         for one in get_args(kind):
             yield from _members(one)
@@ -156,7 +147,7 @@ def _name(kind: Any, given: bool) -> str:
         return "str"
     if issubclass(kind, datetime):
         return "datetime"
-    return RESULTS.get(kind.__name__, str(kind.__name__))
+    return BY_HAND.get(kind.__name__, str(kind.__name__))
 
 
 NEUTRAL = {
@@ -169,14 +160,14 @@ NEUTRAL = {
 }
 
 
-def _result_field(name: str, kind: Any, *, first: bool, always: bool) -> str:
+def _result_field(name: str, kind: Any, *, first: bool) -> str:
     """Ids, times and what an answer begins with must be there; a server may lack the rest."""
     members = _spelled(kind).split(" | ")
     text = " | ".join(one for one in members if one not in ("None", "UnsetType"))
     neutral = NEUTRAL.get(text.split("[")[0])
-    if text in ("bool", "Raw"):
+    if text == "Raw" or (text == "bool" and "UnsetType" not in members):
         return f"{name}: {text} = {neutral}"
-    if not always or text != " | ".join(members):
+    if text != " | ".join(members):
         return f"{name}: {text} | None = None"
     if first or neutral is None or name == "id" or name.endswith("_id"):
         return f"{name}: {text}"
@@ -203,32 +194,28 @@ def _results() -> Iterator[str]:
     yield "from msgspec import Raw, field\nfrom surehook.client import behaviour\n"
     yield "from surehook.client.behaviour import Result\n"
     yield "from surehook.client.errors import Problem\n"
-    for name, shapes in _shapes().items():
-        yield _result(name, shapes)
+    for shape in _shapes():
+        yield _result(shape)
 
 
-def _shapes() -> dict[str, list[type[Struct]]]:
-    """The client's results, each with the API's shapes that it is read from."""
-    found: dict[str, list[type[Struct]]] = {}
+def _shapes() -> list[type[Struct]]:
+    """The shapes of the API's answers, those that others need first."""
+    found: dict[type[Struct], None] = {}
     for route in ROUTES:
         if route.path.startswith("/v1/"):
             for shape in route.answers.values():
                 _collect(shape, found)
-    found.pop("Problem")
-    return found
+    return list(found)
 
 
-def _collect(kind: Any, found: dict[str, list[type[Struct]]]) -> None:
+def _collect(kind: Any, found: dict[type[Struct], None]) -> None:
     for one in _members(kind):
         for part in get_args(one):
             _collect(part, found)
-        if isinstance(one, type) and issubclass(one, Struct):
+        if isinstance(one, type) and issubclass(one, Struct) and one.__name__ not in BY_HAND:
             for part in (_parent(one), *_hints(one).values()):
-                if part is not None:
-                    _collect(part, found)
-            shapes = found.setdefault(RESULTS.get(one.__name__, one.__name__), [])
-            if one not in shapes:
-                shapes.append(one)
+                _collect(part, found)
+            found[one] = None
 
 
 def _hints(shape: type[Struct]) -> dict[str, Any]:
@@ -242,23 +229,18 @@ def _parent(shape: type[Struct]) -> type[Struct] | None:
     return next((base for base in bases if base.__struct_fields__), None)
 
 
-def _result(name: str, shapes: list[type[Struct]]) -> str:
-    parent = _parent(shapes[0])
-    parent_name = RESULTS.get(parent.__name__, parent.__name__) if parent else name
-    inherited = () if parent is None or parent_name == name else parent.__struct_fields__
-    bases = [parent_name if inherited else "Result"]
-    if hasattr(behaviour, name):
-        bases.insert(0, f"behaviour.{name}")
-    lines = [f"\n\nclass {name}({', '.join(bases)}, frozen=True, kw_only=True):\n"]
-    if doc := next((one.__doc__ for one in shapes if one.__doc__), None):
-        lines.append(_docstring(doc, 4))
-    hints = {field: kind for shape in shapes for field, kind in _hints(shape).items()}
-    for number, (field, kind) in enumerate(hints.items()):
+def _result(shape: type[Struct]) -> str:
+    name, parent = shape.__name__, _parent(shape)
+    bases = f"behaviour.{name}, " if hasattr(behaviour, name) else ""
+    bases += parent.__name__ if parent else "Result"
+    lines = [f"\n\nclass {name}({bases}, frozen=True, kw_only=True):\n"]
+    if shape.__doc__:
+        lines.append(_docstring(shape.__doc__, 4))
+    inherited = parent.__struct_fields__ if parent else ()
+    for number, (field, kind) in enumerate(_hints(shape).items()):
         if field not in inherited:
-            always = all(field in shape.__struct_fields__ for shape in shapes)
-            text = _result_field(field, kind, first=number == 0, always=always)
-            lines.append(_field(text, _note(kind)))
-    lines += [_field(*one) for one in ADDED.get(name, ()) if one[0].split(":")[0] not in hints]
+            lines.append(_field(_result_field(field, kind, first=number == 0), _note(kind)))
+    lines += [_field(*one) for one in ADDED.get(name, ())]
     return "".join(lines)
 
 
@@ -275,7 +257,8 @@ def _namespaces() -> Iterator[str]:
     yield "from collections.abc import AsyncIterator, Mapping, Sequence\n"
     yield "from typing import TYPE_CHECKING\n\nfrom msgspec import UNSET, UnsetType\n\n"
     yield "from surehook.client import calls\nfrom surehook.client.calls import call\n"
-    yield f"from surehook.client.results import Page, {', '.join(_shapes())}\n\n"
+    names = ", ".join(one.__name__ for one in _shapes())
+    yield f"from surehook.client.results import Page, {names}\n\n"
     yield "if TYPE_CHECKING:\n    from surehook.client.asynchronous import AsyncClient\n\n\n"
     yield "class Namespace:\n"
     yield '    """Calls that belong together."""\n\n'

@@ -208,7 +208,7 @@ class Requeued(Result, frozen=True, kw_only=True):
 
     dead_letter_id: int
     delivery_id: int
-    created: bool = False
+    created: bool | None = None
 
 
 class RequeuedMany(Result, frozen=True, kw_only=True):
