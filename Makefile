@@ -89,7 +89,8 @@ check: $(READY) ## lint, types, structure, generated files fresh
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python -m tools.generate --check
-	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/store/test_statements.py
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/store/test_statements.py \
+	  tests/docs/test_pages.py
 
 format: $(READY) ## let ruff format and fix what it can
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
