@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from support.either import Either
 from support.waiting import PATIENCE
@@ -94,3 +95,15 @@ async def test_an_unrequested_answer_is_not_taken_for_the_next_one(
             assert server.connections == 2
         finally:
             await client.close()
+
+
+def test_the_asynchronous_client_does_the_same_on_uvloop() -> None:
+    async def publish(server: Server) -> tuple[int, int]:
+        async with AsyncClient(server.url, "shk_x") as client:
+            first = await client.publish("a.b", {})
+            server.go.set()
+            await asyncio.to_thread(server.forged.wait, PATIENCE)
+            return first.id, (await client.publish("a.b", {})).id
+
+    with serving(202) as server:
+        assert uvloop.run(publish(server)) == (1, HONEST)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import cast
 
 from surehook.client.settings import IDLE_MAX, IDLE_SECONDS_MAX, ClientSettings
 from surehook.client.wire import Answer, Broken, Parser, is_silent
@@ -97,8 +98,7 @@ class _Connection(asyncio.Protocol):
     # --- the loop calls these -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         if self._answered is None or self._answered.done():  # unasked
