@@ -20,7 +20,7 @@ import pytest
 GOAL = 95.0
 PACKAGE = "surehook"
 # What runs only in programs of its own: commands, the embedded server's supervisor, `serve`.
-CHILDREN_OF = ("cli", "embedded", "process", "observe")
+CHILDREN_OF = ("bench", "cli", "embedded", "observe", "process", "receiver")
 # How coverage lets a child process know that it is measured.
 CHILDREN_MEASURED = "COVERAGE_PROCESS_CONFIG"
 
