@@ -19,7 +19,6 @@ SubscriptionId = NewType("SubscriptionId", int)
 SagaId = NewType("SagaId", int)
 JobId = NewType("JobId", int)
 DeadLetterId = NewType("DeadLetterId", int)
-Bucket = NewType("Bucket", int)
 
 # What a sealed text belongs to: it opens for nothing else.
 SIGNING_CONTEXT = "subscription_secrets"

@@ -108,10 +108,6 @@ class Slots:
         return self._free - max(self._unproven_kept - self._under_way[Lane.UNPROVEN], 0)
 
     @property
-    def memory_full(self) -> bool:
-        return self._bytes >= self._memory
-
-    @property
     def memory_short(self) -> bool:
         """What is left is kept for EXPRESS jobs."""
         return self._bytes >= self._memory - self._memory // 4
