@@ -197,13 +197,14 @@ class Subscriptions:
 
     def _check_ceilings(self, given: Mapping[str, object]) -> None:
         """A stored value from before a ceiling was lowered is cut where it is used."""
-        for field, (largest, setting) in self._ceilings.of_subscription().items():
+        for field, setting in fields.settings(Subscription).items():
+            largest = self._ceilings.largest(setting.ceiling) if setting.ceiling else None
             value = given.get(field)
-            if isinstance(value, (int, float)) and value > largest:
+            if largest is not None and isinstance(value, (int, float)) and value > largest:
                 raise FieldRefused(
                     field,
                     f"{field} must be at most {largest:g}.",
-                    f"The operator sets this ceiling ({setting}).",
+                    f"The operator sets this ceiling ({setting.ceiling}).",
                 )
 
     def _checked_url(self, text: str) -> str:

@@ -15,12 +15,11 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     request_seconds: float = 25.0
     subscriptions: int = 1000  # of one tenant, created with that tenant's own keys
 
-    def of_subscription(self) -> dict[str, tuple[float, str]]:
-        """The largest value of each setting of a subscription, and the setting that says so."""
-        largest: dict[str, tuple[float, str]] = {
-            "concurrency_cap": (self.concurrency_cap, "limits.concurrency_cap"),
-            "request_timeout_seconds": (self.request_seconds, "limits.request_timeout"),
+    def largest(self, setting: str) -> float | None:
+        """What the operator's setting of this name allows; None = any value."""
+        allowed: dict[str, float | None] = {
+            "limits.concurrency_cap": self.concurrency_cap,
+            "limits.rate": self.rate,
+            "limits.request_timeout": self.request_seconds,
         }
-        if self.rate is not None:
-            largest["rate_limit_per_second"] = (self.rate, "limits.rate")
-        return largest
+        return allowed[setting]

@@ -67,10 +67,6 @@ class Field:
     column: str | None  # an expression with {} for the table; None = not stored
     record: type[Struct] | None  # a struct inside: its columns are this one's
 
-    @property
-    def meta(self) -> msgspec.Meta | None:
-        return next((one for one in _annotations(self.type) if isinstance(one, msgspec.Meta)), None)
-
 
 @cache
 def fields(resource: type[Struct]) -> tuple[Field, ...]:
