@@ -289,7 +289,7 @@ def test_an_envelope_is_taken_only_if_no_key_repeats(pairs: list[tuple[str, str]
         assert len(names) == len(set(names))
     except Problem as problem:
         if len(names) == len(set(names)):
-            assert "twice" not in problem.detail
+            assert "Duplicate" not in problem.detail
 
 
 def test_depth_is_counted_outside_of_strings_only() -> None:

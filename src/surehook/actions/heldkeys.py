@@ -21,7 +21,7 @@ from surehook.store.ingest import Key
 HELD_SECONDS_MAX = 1.0
 ASK_AGAIN_SECONDS = 0.02
 REMEMBERED_SECONDS = 10.0
-# What waits here at once; whoever comes beyond it is told immediately.
+# How many may wait here at once; an event beyond it fails immediately.
 KEYS_MAX = 100
 CHARACTERS_MAX = 16 * 2**20
 
@@ -59,14 +59,14 @@ class HeldKeys:
     def add(self, key: Key, group: list[Waiting]) -> None:
         """These events wait for their key, which is held."""
         if not self._room_for(key):
-            tell(group, KeyHeld())
+            fail(group, KeyHeld())
             return
         now = time.monotonic()
         held = self._keys.pop(key, None) or _Held()
         self._keys[key] = held
         held.forgotten_at = now + REMEMBERED_SECONDS
         if not held.waiting:
-            held.told_at = now + HELD_SECONDS_MAX
+            held.fails_at = now + HELD_SECONDS_MAX
         held.waiting += group
         for event, stored in group:
             self._characters += len(event.payload)
@@ -75,7 +75,7 @@ class HeldKeys:
             self._task = asyncio.get_running_loop().create_task(self._ask())
 
     def _room_for(self, key: Key) -> bool:
-        """Keys that nobody waits for make room."""
+        """Keys that no event waits for make room."""
         if self._characters >= CHARACTERS_MAX:
             return False
         if key not in self._keys and len(self._keys) >= KEYS_MAX:
@@ -86,7 +86,7 @@ class HeldKeys:
         return True
 
     async def _ask(self) -> None:
-        """Ask for every key that somebody waits for, until nobody does."""
+        """Ask for every key that an event waits for, until none does."""
         try:
             while asked := [(key, held) for key, held in self._keys.items() if held.waiting]:
                 for key, held in asked:
@@ -110,7 +110,7 @@ class HeldKeys:
             if group:  # else all have left, and nothing is stored
                 await self._write(group)
         except LockHeld:
-            if time.monotonic() >= held.told_at:
+            if time.monotonic() >= held.fails_at:
                 self._end(held, len(held.waiting), KeyHeld())
             return False
         except Exception as other:
@@ -125,21 +125,21 @@ class HeldKeys:
             self._characters -= len(event.payload)
             self.futures.discard(stored)
         if error is not None:
-            tell(ended, error)
+            fail(ended, error)
 
 
 class _Held:
     """One key."""
 
-    __slots__ = ("forgotten_at", "told_at", "waiting")
+    __slots__ = ("fails_at", "forgotten_at", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[Waiting] = []
-        self.told_at = self.forgotten_at = 0.0
+        self.fails_at = self.forgotten_at = 0.0
 
 
-def tell(group: Iterable[Waiting], error: BaseException) -> None:
-    """The same error to all who still wait."""
+def fail(group: Iterable[Waiting], error: BaseException) -> None:
+    """The same error for all that still wait."""
     for _, stored in group:
         if not stored.done():
             stored.set_exception(error)

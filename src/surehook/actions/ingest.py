@@ -7,7 +7,7 @@ Never   updates an event, makes a saga, looks inside a payload
 
 Requests that wait at the same moment share one INSERT and one commit. Events with a key go in an
 INSERT of their own. If someone's open transaction holds one of the keys, that one is found by
-halves and waited for elsewhere (heldkeys.py), so that it holds up nobody else.
+halves and waited for elsewhere (heldkeys.py), so it holds up no other event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 
 from surehook import observe
-from surehook.actions.heldkeys import Busy, HeldKeys, KeyHeld, Waiting, tell
+from surehook.actions.heldkeys import Busy, HeldKeys, KeyHeld, Waiting, fail
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.model import rules
 from surehook.model.records import NewEvent, StoredEvent, correlation_id
@@ -46,7 +46,7 @@ class KeyTaken(AnswerIsNo):
 
 
 class EventRefused(UsageError):
-    """The event is no valid one: its payload is not JSON, or a text is too long."""
+    """The event is not valid: its payload is not JSON, or a text is too long."""
 
 
 class Ingest:
@@ -93,7 +93,7 @@ class Ingest:
         return Ticket(stored, queue, place, self._held.futures)
 
     def _another_writer(self, keyed: bool) -> bool:
-        """One always; a second one only for a batch that is worth a commit of its own. Events
+        """One always; a second one only for a batch that is worth its own commit. Events
         with a key have one, so that no two of ours wait for each other's keys."""
         active = self._writers[keyed]
         return not active or (
@@ -124,7 +124,7 @@ class Ingest:
         return found
 
     async def _write(self, keyed: bool) -> None:
-        """Write until nobody waits. What arrives during a commit shares the next one."""
+        """Write until no event waits. What arrives during a commit shares the next one."""
         queue = self._queues[keyed]
         try:
             while queue:
@@ -140,7 +140,7 @@ class Ingest:
             else:
                 await self._write_plain(batch)
         except BaseException as error:
-            tell(batch, error)
+            fail(batch, error)
             if not isinstance(error, Exception):
                 raise
 
@@ -220,11 +220,11 @@ class Ingest:
         await self._insert_groups([group], SEARCH_PATIENCE)
 
     async def _write_apart(self, write: Callable[[], Awaitable[None]], part: list[Waiting]) -> None:
-        """Write a part of a batch; what goes wrong is told to that part only."""
+        """Write a part of a batch; what goes wrong fails that part only."""
         try:
             await write()
         except Exception as error:
-            tell(part, error)
+            fail(part, error)
 
     def _bucket_of(self, event: NewEvent) -> int:
         """A fixed hash of the key, so that repetitions meet."""

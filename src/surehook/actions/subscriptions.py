@@ -5,7 +5,7 @@ Reads   subscriptions
 Writes  INSERT and UPDATE subscriptions, INSERT subscription_secrets and UPDATE their expiry
 Never   sets `verified`, reads a secret back, sends anything
 
-Every value is checked here, whoever calls. A refusal names the field.
+Every value is checked here, whatever calls. A refusal names the field.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _check_header(name: str, value: str) -> None:
 
 
 def _check_limits(given: Mapping[str, Any]) -> None:
-    """The limits of the declaration, for whoever does not come through the API."""
+    """The limits of the declaration, for callers other than the API."""
     for one in fields.fields(Subscription):
         if one.name in given:
             try:

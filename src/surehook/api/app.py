@@ -3,7 +3,7 @@
 Reads   the table of routes     Writes  answers
 
 `POST /v1/events` has its own path (events.py). Everything else: route, key, query, body, handler.
-A handler runs as a task of its own, so that giving up after its time waits for nobody.
+A handler runs as its own task: when its time is over, the answer does not wait for it.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Api:
     def _ended(self, task: asyncio.Task[Answer]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever still waits has it
+            task.exception()  # a caller that still waits has it
 
     async def _send(self, send: Send, given: Answer, request_id: str) -> None:
         body = given.value

@@ -4,7 +4,7 @@ Component  key_checks       Role  key_checker
 Reads   api_keys            Writes  last_used_at, once a minute
 
 Cached for 2 s, so that a revoked key is out after two: after 1 s a key is looked up again in the
-background, after 2 s requests wait for that. While the database is away nobody new is let in.
+background, after 2 s requests wait for that. While the database is away no new key is let in.
 
 Keys that are not cached are looked up together, one question at a time, so that a flood of wrong
 keys costs the database no more than a few. Whoever has a valid key is therefore never turned away
@@ -134,7 +134,7 @@ class KeyChecks:
         return answer
 
     async def _look_up(self) -> None:
-        """Ask for all that wait, until nobody does."""
+        """Ask for all keys that wait, until none does."""
         while self._unasked:
             hashes, self._unasked = self._unasked[:LOOKUP_KEYS], self._unasked[LOOKUP_KEYS:]
             now = time.monotonic()
@@ -202,7 +202,7 @@ class KeyChecks:
 
 
 def _heard(question: asyncio.Future[list[_Row]]) -> None:
-    """Also of one that was given up: nobody else asks what became of it."""
+    """Also of one that was given up: no other code asks for its result."""
     if not question.cancelled():
         question.exception()
 

@@ -45,7 +45,7 @@ from surehook.api.wire import SECURITY_HEADERS, Receive, Send, new_request_id
 
 HEAD_BYTES = 32 * 1024
 HEADERS_MAX = 100
-# Of a body that nobody has asked for yet; the client waits then.
+# Of a body that no handler has asked for yet; the client waits then.
 BODY_AHEAD_BYTES = 64 * 1024
 READ_ANSWER_SECONDS = 30.0
 LINGER_SECONDS = 5.0

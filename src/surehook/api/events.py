@@ -52,7 +52,7 @@ ENVELOPE_MAX = 4096
 BATCH_EVENTS = 1000
 # One that waits for someone's transaction gives up in time for the others to be answered.
 BATCH_SPARE_SECONDS = 0.25
-# Enough for each event to be looked at by itself, so that the answer names the one at fault.
+# Enough to look at each event separately, so the answer names the one at fault.
 BATCH_LEVELS = 100
 
 

@@ -2,7 +2,7 @@
 
 Reads   rows of the observer        Writes  nothing
 
-A cursor is the key of the last row, wrapped so that nobody builds on its form.
+A cursor is the key of the last row, wrapped, so no client depends on its form.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Route:
     body: type[msgspec.Struct] | None = None
     body_required: bool = True
     deep_field: str = "body"  # the one that may be nested
-    raw_body: bool = False  # the route reads the bytes by itself
+    raw_body: bool = False  # the route reads the bytes itself
     body_max: int | None = BODY_MAX  # None: as for a batch of events
     idempotent: bool = False  # takes an Idempotency-Key
     conditional: bool = False  # takes an If-Match
@@ -100,7 +100,7 @@ class Table:
             self._paths.append((pattern, methods))
 
     def find(self, path: str) -> tuple[dict[str, Route], int]:
-        """The methods of this path and its id; no methods: there is nothing here."""
+        """The methods of this path and its id; no methods: not found."""
         for pattern, methods in self._paths:
             match = pattern.fullmatch(path)
             if match:

@@ -59,7 +59,7 @@ def new_request_id() -> str:
 
 
 class Gone(Exception):
-    """The client left before its request was complete: nobody to answer."""
+    """The client left before its request was complete: there is no one to answer."""
 
 
 class Head:

@@ -30,7 +30,7 @@ class Setting:
 
     default: object = NODEFAULT
     once: bool = False  # at creation only
-    stored: Stored = "plain"  # else the store has a statement of its own for it
+    stored: Stored = "plain"  # else the store has its own statement for it
     ceiling: str = ""  # the setting of the configuration that bounds it
 
     @property
@@ -51,7 +51,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where a value comes from, if not from the column of its own name; "" = from no column."""
+    """Where a value comes from, if not from the column of the same name; "" = from no column."""
 
     expression: str = ""
 

@@ -1,7 +1,7 @@
 """The records that components hand to each other's code. Pure; imports states only.
 
 Rows become these frozen structs at the store's edge, so that no raw row travels further. Times
-are aware UTC. A payload is bytes that nobody in the pipeline looks into.
+are aware UTC. A payload is bytes; no component looks inside.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class TrialTarget(msgspec.Struct, frozen=True):
 
 
 class Myself(msgspec.Struct, frozen=True):
-    """A process, as it tells the registry of itself."""
+    """A process, as the registry shows it."""
 
     process_id: str
     host: str

@@ -228,7 +228,7 @@ class Role:
     purpose: str
     grants: tuple[Grant, ...]
     never: str = "anything else"
-    # Tables of its own whose rows it may delete, because they are notes and not history.
+    # Its own tables whose rows it may delete, because they are notes and not history.
     may_delete: tuple[str, ...] = ()
     # A role that answers people's questions wants plans for the values at hand, not generic ones.
     custom_plans: bool = field(default=False)
@@ -611,8 +611,8 @@ _ROLES: tuple[Role, ...] = (
         "observer",
         "observer",
         "answers questions: read API, console, check, metrics",
-        # No part of the secrets' table: MariaDB's HANDLER shows a whole row to whoever may read any
-        # of its columns.
+        # No part of the secrets' table: MariaDB's HANDLER shows a whole row to a login that may
+        # read any of its columns.
         tuple(_read_public(table) for table in _ALL_TABLES if table != "subscription_secrets"),
         never="writing",
         custom_plans=True,

@@ -103,7 +103,7 @@ def parse(content: str, source: str, dialect: str = "postgres") -> dict[str, Sta
         text = "\n".join(lines).strip().removesuffix(";")
         wrong = _MISSPELT.search(body)
         if wrong:
-            raise Bug(f"{source}: `{wrong[0]}` is no `-- name: words :many|one|none`.")
+            raise Bug(f"{source}: `{wrong[0]}` is not `-- name: words :many|one|none`.")
         if not text:
             raise Bug(f"{source}: {name} is empty.")
         if ";" in text:

@@ -187,7 +187,7 @@ def test_a_socket_is_named_by_a_parameter() -> None:
     [
         ("mysql://host/d", "must name a user and a database"),
         ("mysql://u:hunter2@host/", "must name a user and a database"),
-        ("mysql://u:hunter2@host:port/d", "it is no URL"),
+        ("mysql://u:hunter2@host:port/d", "it is not a URL"),
         ("mysql://u:hunter2@host/d?sslmode=require", "it has a parameter sslmode"),
         ("mysql://u:hunter2@host/d?ssl-mode=SURE", "ssl-mode is one of DISABLED, PREFERRED"),
         ("mysql://u:hunter2@host/d?ssl-ca=/no/such.pem", "a certificate cannot be read"),

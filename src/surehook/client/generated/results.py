@@ -139,7 +139,7 @@ class Subscription(behaviour.Subscription, Result, frozen=True, kw_only=True):
 
 
 class TestResult(behaviour.TestResult, Result, frozen=True, kw_only=True):
-    """What one guarded POST came to; it is no event and no delivery."""
+    """What one guarded POST came to; it is neither an event nor a delivery."""
 
     callback_url: str
     """What was tested: `pending_callback_url`, where there is one."""

@@ -208,7 +208,7 @@ class TestBody(Request, frozen=True):
 
 
 class TestResult(Struct, frozen=True, kw_only=True):
-    """What one guarded POST came to; it is no event and no delivery."""
+    """What one guarded POST came to; it is neither an event nor a delivery."""
 
     callback_url: Annotated[
         str, Meta(description="What was tested: `pending_callback_url`, where there is one")

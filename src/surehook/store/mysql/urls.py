@@ -48,7 +48,7 @@ def target(login: Login) -> Target:
         parts = urlsplit(login.url)
         port = parts.port or PORT
     except ValueError:
-        raise unusable("it is no URL") from None
+        raise unusable("it is not a URL") from None
     options = _options(parts.query)
     database = unquote(parts.path.removeprefix("/"))
     user = login.user or unquote(parts.username or "")
