@@ -88,6 +88,7 @@ check: $(READY) ## lint, types, dead code, structure, generated files fresh
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/vulture
 	@$(BIN)/python -m tools.generate --check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/store/test_statements.py \
 	  tests/docs/test_pages.py
