@@ -214,7 +214,7 @@ def test_migrate_starts_the_embedded_server_for_as_long_as_it_needs_it(data_dir:
     assert not data_dir.exists()
     done = surehook("migrate", env=env)
     assert done.returncode == 0, done.stderr
-    assert "applied 0001 tables\n" in done.stdout and "created the components' roles" in done.stdout
+    assert "applied 0001 tables\n" in done.stdout and "created the logins' roles" in done.stdout
     assert EmbeddedServer(data_dir).holder is None
     done = surehook("migrate", env=env)
     assert (done.returncode, done.stdout) == (0, "The database is up to date.\n")

@@ -66,12 +66,12 @@ def test_two_statements_under_one_name_are_refused() -> None:
         parse("-- name: both :none\nSELECT 1;\nSELECT 2;\n", "two.sql")
 
 
-def test_a_component_gets_only_its_own_statements() -> None:
+def test_a_login_gets_only_its_own_statements() -> None:
     assert "lease_jobs" in statements.load("postgres", "worker")
     assert "lease_jobs" not in statements.load("postgres", "router")
 
 
-def test_every_sql_file_is_named_after_a_component() -> None:
+def test_every_sql_file_is_named_after_a_login() -> None:
     from importlib.resources import files
 
     names = {

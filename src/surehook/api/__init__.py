@@ -1,7 +1,7 @@
-"""The HTTP API: parse, call the component, answer. It decides nothing that a component decides.
+"""The HTTP API: parse, call the action, answer. It decides nothing that an action decides.
 
-Reads   requests, and through its components' logins what they may read
-Writes  answers, and through its components' logins what they may write
+Reads   requests, and under its logins what they may read
+Writes  answers, and under its logins what they may write
 
     server.py         connections: limits, deadlines, draining
     app.py            one request: the thin path for events, else route, key, check, call, answer

@@ -4,7 +4,7 @@
     run/             the socket, unless the path is too long for one
     log/             PostgreSQL's log by day of the week, supervisor.log, start.log
     passfile         the owner's password, in libpq's format
-    role_secret      from which the components' passwords are derived
+    role_secret      from which the logins' passwords are derived
     encryption_key   with which subscribers' secrets are encrypted
     lock             flock'ed while a server runs; says who holds it
     server.json      where the running server can be found

@@ -172,7 +172,7 @@ class EmbeddedServer:
 
     @property
     def role_secret(self) -> str:
-        """From which the passwords of the components' logins are derived."""
+        """From which the passwords of the logins are derived."""
         return self._data.secret("role_secret")
 
     @property

@@ -116,12 +116,12 @@ def parse(content: str, source: str, dialect: str = "postgres") -> dict[str, Sta
     return statements
 
 
-def load(dialect: str, component: str) -> dict[str, Statement]:
-    """The statements that `component` may use on `dialect`; a login for others' use has none.
+def load(dialect: str, login: str) -> dict[str, Statement]:
+    """The statements that `login` may use on `dialect`; a login for others' use has none.
 
     Those that `make generate` wrote are in a file of the same name; a name is in one of them.
     """
     folder = files("surehook.store").joinpath(dialect)
-    found = [folder.joinpath(f"{component}.sql"), folder.joinpath("generated", f"{component}.sql")]
+    found = [folder.joinpath(f"{login}.sql"), folder.joinpath("generated", f"{login}.sql")]
     texts = [file.read_text(encoding="utf-8") for file in found if file.is_file()]
-    return parse("\n".join(texts), f"{dialect}/{component}.sql", dialect)
+    return parse("\n".join(texts), f"{dialect}/{login}.sql", dialect)

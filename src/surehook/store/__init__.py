@@ -1,7 +1,7 @@
 """The store: how a named statement reaches a database.
 
-A component opens the store under its own name and gets its own statements and its own login,
-nothing else. Which engine is behind it, only the files below know.
+A store is opened with its login's name and has that login's rights and statements, nothing else.
+Which engine is behind it, only the files below know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a component's connections offer, whichever engine is behind them. Reads, writes nothing.
+"""What a login's connections offer, whichever engine is behind them. Reads, writes nothing.
 
 Each engine implements Session and Database in its own folder; only its files know its driver.
 """
@@ -23,7 +23,7 @@ Known: TypeAlias = dict[str, tuple[str, tuple[str, ...]]]  # name → text for t
 
 
 class LockHeld(Exception):
-    """Someone's open transaction holds a row for longer than this component waits."""
+    """Someone's open transaction holds a row for longer than this login waits."""
 
 
 class ValueRejected(Exception):
@@ -138,7 +138,7 @@ class Database(ABC):
 
     @abstractmethod
     async def notify(self, channel: str, message: str) -> None:
-        """Tell other processes; like `listening`, the driver's own affair and no component's."""
+        """Tell other processes; like `listening`, the driver's own affair and no store's."""
 
     @abstractmethod
     def listening(

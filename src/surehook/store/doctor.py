@@ -98,7 +98,7 @@ def locks(not_skipping: str, engine: str) -> Finding:
     )
 
 
-# ── The components' logins ────────────────────────────────────────────────────────────────────
+# ── The logins ────────────────────────────────────────────────────────────────────
 
 
 async def logins(
@@ -135,7 +135,7 @@ async def logins(
         Finding(
             "roles",
             Level.NOTE,
-            "Roles are off: every component has all rights of the main login.",
+            "Roles are off: every login is the main one, with all of its rights.",
             "The database no longer stops a component that oversteps its part; the triggers "
             "still refuse forbidden moves and changes of events and dead letters.",
         ),
@@ -152,4 +152,4 @@ def _lacking(roles: tuple[Role, ...], found: set[Right]) -> str:
         if not {(verb, table, column), (verb, table, "*"), (verb, "*", "*"), (verb, "*.*", "*")}
         & found
     ]
-    return f"lacks {len(missing)} of the rights that the components need" if missing else ""
+    return f"lacks {len(missing)} of the rights that the logins need" if missing else ""

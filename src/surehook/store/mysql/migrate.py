@@ -123,9 +123,9 @@ async def migrate(
     until: int | None = None,
     report: Report = lambda _: None,
 ) -> None:
-    """Apply what is missing. With a role secret, the components' accounts are made too.
+    """Apply what is missing. With a role secret, the logins' accounts are made too.
 
-    `grants` without a secret is for accounts that an administrator made (one URL per component).
+    `grants` without a secret is for accounts that an administrator made (one URL per login).
     """
     connection.server.refuse_if_unfit()
     await connection.write(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
@@ -301,7 +301,7 @@ async def _make_accounts(connection: Connection, role_secret: str, report: Repor
         mark=mark,
     )
     if any(made):
-        report("created the components' roles")
+        report("created the logins' roles")
     return any(made)
 
 
@@ -532,6 +532,6 @@ def _accounts_as_sql() -> str:
     )
     return (
         "-- Set a password for each of these (ALTER USER … IDENTIFIED BY … ACCOUNT UNLOCK) and\n"
-        "-- give every component its own URL (SUREHOOK_DATABASE_URL_ROUTER …), or let\n"
+        "-- give every login its own URL (SUREHOOK_DATABASE_URL_ROUTER …), or let\n"
         f"-- `surehook migrate` make them.\n{made}"
     )

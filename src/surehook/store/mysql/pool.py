@@ -1,4 +1,4 @@
-"""A component's connections: as many as it may have, lent one at a time. Reads, writes nothing.
+"""A login's connections: as many as it may have, lent one at a time. Reads, writes nothing.
 
 The driver's own pool connects while it holds everybody up and gives out what the server has closed.
 """

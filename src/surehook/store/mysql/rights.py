@@ -1,4 +1,4 @@
-"""What the components' accounts may really do, compared with roles.py. Reads the catalogue only.
+"""What the logins' accounts may really do, compared with roles.py. Reads the catalogue only.
 
 An account sees its own rights; those of others only who may read the schema `mysql`.
 """

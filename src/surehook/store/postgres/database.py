@@ -1,6 +1,6 @@
-"""A component's connections to PostgreSQL: its login, its statements, its session settings.
+"""A login's connections to PostgreSQL: its statements, its session settings.
 
-Reads and writes whatever the component's statements do; the database checks that it may.
+Reads and writes whatever the login's statements do; the database checks that it may.
 """
 
 from __future__ import annotations

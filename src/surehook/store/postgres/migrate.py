@@ -106,9 +106,9 @@ async def migrate(
     until: int | None = None,
     report: Report = lambda _: None,
 ) -> None:
-    """Apply what is missing. With a role secret, the components' logins are made too.
+    """Apply what is missing. With a role secret, the logins are made too.
 
-    `grants` without a secret is for logins that an administrator made (one URL per component).
+    `grants` without a secret is for logins that an administrator made (one URL per login).
     """
     refuse_old_server(connection)
     # One schema and no "$user": functions that bring their search path along keep this one.
@@ -280,7 +280,7 @@ async def _make_logins(connection: Connection, role_secret: str, report: Report)
     if all(role.name in existing for role in missing):
         report(f"let the roles {', '.join(role.name for role in missing)} log in again")
     else:
-        report("created the components' roles")
+        report("created the logins' roles")
 
 
 async def _shut_out(connection: Connection, role_secret: str, names: list[str]) -> set[str]:
@@ -361,7 +361,7 @@ def as_sql(state: State, buckets: int, with_roles: bool) -> str:
             for role in ROLES
         )
         parts.append(
-            "-- Set a password for each of these and give every component its own URL\n"
+            "-- Set a password for each of these and give every login its own URL\n"
             f"-- (SUREHOOK_DATABASE_URL_ROUTER …), or let `surehook migrate` make them.\n{roles}"
         )
         parts.append(generated("grants"))

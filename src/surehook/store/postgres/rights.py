@@ -1,4 +1,4 @@
-"""What the components' roles may really do, compared with roles.py. Reads the catalogue only."""
+"""What the logins' roles may really do, compared with roles.py. Reads the catalogue only."""
 
 from __future__ import annotations
 
