@@ -81,10 +81,6 @@ class Finite(click.FloatRange):
         return found
 
 
-def time_option(name: str, meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(name, type=moment, metavar="TIME", help=meaning)
-
-
 def number(given: str) -> int:
     """An id."""
     text = str(given).strip()
@@ -98,13 +94,6 @@ TENANT = "A tenant is one of your customers, or another part of your system"
 
 def tenant_option(meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option("--tenant", metavar="NAME", help=meaning)
-
-
-only_of_tenant = tenant_option("Only of this tenant; '' is for those without one.")
-
-
-def id_option(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(name, type=number, metavar="ID", help=f"Only of this {what}.")
 
 
 def id_argument(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

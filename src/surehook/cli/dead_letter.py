@@ -6,21 +6,14 @@ Reads   dead letters        Writes  new deliveries; both by way of the API
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import (
-    OneOf,
-    id_argument,
-    id_option,
-    number,
-    only_of_tenant,
-    time_option,
-)
+from surehook.cli.arguments import id_argument, number
 from surehook.cli.connection import Api, through_api
+from surehook.cli.declared import columns, filter_options
 from surehook.cli.delivery import explain
 from surehook.cli.output import (
     as_json_option,
@@ -38,17 +31,19 @@ from surehook.cli.output import (
     write_json,
 )
 from surehook.errors import AnswerIsNo, UsageError
-from surehook.model.error_codes import ErrorCode
+from surehook.model.resources.dead_letter import DeadLetter, DeadLetterFilter, DeadLettersQuery
 from surehook.model.wording import counted
 
 if TYPE_CHECKING:
     from surehook.client import Client
     from surehook.client.errors import ClientError
-    from surehook.client.results import DeadLetter, Requeued, RequeuedMany
+    from surehook.client.results import Requeued, RequeuedMany
 
 MANY_SECONDS = 70.0  # the API ends it after 60 s
 MANY_MAX = 10_000
 IDS_SHOWN = 20
+FILTERS_FIRST = ("subscription_id", "event_type", "error_code", "tenant")
+COLUMNS_FIRST = ("id", "final_error_code", "event_id", "subscription_id")
 
 
 @click.group(
@@ -58,44 +53,15 @@ def dead_letter() -> None:
     pass
 
 
-def _filters(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        id_option("--subscription-id", "subscription"),
-        click.option("--event-type", help="Only events of this type."),
-        click.option(
-            "--error-code",
-            type=OneOf("error code", ErrorCode),
-            metavar="CODE",
-            help="Only with this last error; docs/reference/errors.md lists them.",
-        ),
-        only_of_tenant,
-        time_option("--failed-from", "Failed then or later; 1h: an hour ago."),
-        time_option("--failed-until", "Failed before."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @dead_letter.command("list", help="List dead letters, newest first.")
-@_filters
-@click.option("--requeued/--not-requeued", default=None, help="Only those that were, or were not.")
+@filter_options(DeadLettersQuery, first=FILTERS_FIRST)
 @limit_option
 @as_lines_option
 @through_api
 def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
-    columns: dict[str, Callable[[DeadLetter], object]] = {
-        "id": lambda one: one.id,
-        "error": lambda one: one.final_error_code,
-        "event": lambda one: one.event_id,
-        "subscription": lambda one: one.subscription_id,
-        "delivery": lambda one: one.delivery_id,
-        "failed": lambda one: one.failed_at,
-        "requeued as": lambda one: one.requeued_as,
-    }
     with api.client() as client:
-        find = client.dead_letters.list
-        listed(find, filters, limit, as_json, columns, "No dead letter fits.")
+        shown = columns(DeadLetter, first=COLUMNS_FIRST)
+        listed(client.dead_letters.list, filters, limit, as_json, shown, "No dead letter fits.")
 
 
 @dead_letter.command(help="Show one dead letter and its payload.")
@@ -138,7 +104,7 @@ oldest first, those that were requeued before are left out, and you are asked un
 
 @dead_letter.command(help=REQUEUE_HELP)
 @click.argument("ids", type=number, metavar="[ID]...", nargs=-1)
-@_filters
+@filter_options(DeadLetterFilter, first=FILTERS_FIRST)
 @click.option("--all", "everything", is_flag=True, help="All, without a filter.")
 @click.option(
     "--limit",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import OneOf, id_argument, id_option, only_of_tenant, time_option
+from surehook.cli.arguments import id_argument
 from surehook.cli.connection import Api, through_api
+from surehook.cli.declared import columns, filter_options
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -20,10 +21,10 @@ from surehook.cli.output import (
     table,
     write_json,
 )
-from surehook.model.states import SagaStatus
+from surehook.model.resources.delivery import DeliveriesQuery, Delivery
 
 if TYPE_CHECKING:
-    from surehook.client.results import Attempt, Delivery, DeliveryWithAttempts
+    from surehook.client.results import Attempt, DeliveryWithAttempts
 
 EXCERPT_SHOWN_MAX = 200
 
@@ -33,41 +34,16 @@ def delivery() -> None:
     pass
 
 
-def delivery_filters(command: Callable[..., None]) -> Callable[..., None]:
-    """The filters that `delivery list` and `tail` share."""
-    options = (
-        click.option(
-            "--status",
-            type=OneOf("status", SagaStatus),
-            metavar="STATUS",
-            help=f"Only in this state: {', '.join(SagaStatus)}.",
-        ),
-        id_option("--event-id", "event"),
-        id_option("--subscription-id", "subscription"),
-        click.option("--event-type", help="Only events of this type."),
-        only_of_tenant,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-DELIVERY_COLUMNS: dict[str, Callable[[Delivery], object]] = {
-    "id": lambda one: one.id,
-    "status": lambda one: one.status,
-    "event": lambda one: one.event_id,
-    "subscription": lambda one: one.subscription_id,
-    "attempts": lambda one: one.attempt_count,
-    "error": lambda one: one.final_error_code,
-    "next attempt": lambda one: None if one.done else one.next_attempt_at,
-    "updated": lambda one: one.updated_at,
-}
+FILTERS_FIRST = ("status", "event_id", "subscription_id", "event_type", "tenant")
+DELIVERY_COLUMNS = columns(
+    Delivery,
+    first=("id", "status", "event_id", "subscription_id", "attempt_count", "final_error_code"),
+    next_attempt_at=lambda one: None if one.done else one.next_attempt_at,
+)
 
 
 @delivery.command("list", help="List deliveries, newest first.")
-@delivery_filters
-@time_option("--created-from", "Created then or later; 1h is an hour ago.")
-@time_option("--created-until", "Created before.")
+@filter_options(DeliveriesQuery, first=FILTERS_FIRST)
 @limit_option
 @as_lines_option
 @through_api

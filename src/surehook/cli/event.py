@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from surehook.cli import InOrder
-from surehook.cli.arguments import id_argument, only_of_tenant, time_option
+from surehook.cli.arguments import id_argument
 from surehook.cli.connection import Api, through_api
+from surehook.cli.declared import columns, facts_of, filter_options
 from surehook.cli.delivery import DELIVERY_COLUMNS
 from surehook.cli.output import (
     as_json_option,
@@ -22,9 +22,7 @@ from surehook.cli.output import (
     table,
     write_json,
 )
-
-if TYPE_CHECKING:
-    from surehook.client.results import Event
+from surehook.model.resources.event import Event, EventsQuery
 
 
 @click.group(cls=InOrder, help="Events: what was published, and where it went.")
@@ -33,25 +31,14 @@ def event() -> None:
 
 
 @event.command("list", help="List events, newest first.")
-@only_of_tenant
-@click.option("--event-type", help="Only of this type.")
-@click.option("--external-id", help="Only with this id of the sender's.")
-@time_option("--created-from", "Created then or later; 1h is an hour ago.")
-@time_option("--created-until", "Created before.")
+@filter_options(EventsQuery)
 @limit_option
 @as_lines_option
 @through_api
 def list_events(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
-    columns: dict[str, Callable[[Event], object]] = {
-        "id": lambda one: one.id,
-        "event type": lambda one: one.event_type,
-        "tenant": lambda one: one.tenant,
-        "external id": lambda one: one.external_id,
-        "created": lambda one: one.created_at,
-    }
     with api.client() as client:
         empty = "No event fits; `surehook publish` makes one."
-        listed(client.events.list, filters, limit, as_json, columns, empty)
+        listed(client.events.list, filters, limit, as_json, columns(Event), empty)
 
 
 @event.command(help="Show one event, its payload and its deliveries.")
@@ -64,8 +51,7 @@ def show(api: Api, event_id: int, as_json: bool) -> None:
     if as_json:
         write_json(found)
         return
-    names = ("id", "event_type", "tenant", "external_id", "created_at")
-    facts((name, getattr(found, name)) for name in names)
+    facts(facts_of(Event, found))
     heading("Payload")
     payload(bytes(found.payload))
     heading("Deliveries")

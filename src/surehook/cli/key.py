@@ -13,6 +13,7 @@ import click
 from surehook.actions.keys import Keys, Scope
 from surehook.cli import InOrder, Invocation
 from surehook.cli.arguments import TENANT, id_argument, tenant_option
+from surehook.cli.declared import columns
 from surehook.cli.output import (
     as_json_option,
     as_lines_option,
@@ -55,7 +56,7 @@ def create(
     if as_json:
         write_json(made, key=made.key)
         return
-    done(f"key {made.id} created; it opens the API from now on")
+    done(f"key {made.id} created; it is valid from now on")
     facts([("key", made.key), *_facts(made)])
     note("Keep it now: it is not shown again.")
 
@@ -70,20 +71,9 @@ def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None
         for one in found:
             write_json(one)
         return
-    columns = ("id", "name", "scopes", "tenant", "created", "last used", "revoked")
-    rows = [
-        (
-            one.id,
-            one.name,
-            one.scopes,
-            _tenant(one),
-            one.created_at,
-            one.last_used_at,
-            one.revoked_at,
-        )
-        for one in found
-    ]
-    table(columns, rows, "There is no key yet; `surehook key create` makes one.")
+    shown = columns(Key, tenant=_tenant)
+    rows = [[column(one) for column in shown.values()] for one in found]
+    table(list(shown), rows, "There is no key yet; `surehook key create` makes one.")
 
 
 @key.command(help="Revoke a key; takes effect within 2 seconds. Safe to repeat.")

@@ -15,8 +15,10 @@ import click
 
 from surehook.cli.arguments import COUNT_MAX, Finite
 from surehook.cli.connection import Api, through_api
-from surehook.cli.delivery import delivery_filters
+from surehook.cli.declared import filter_options
+from surehook.cli.delivery import FILTERS_FIRST
 from surehook.cli.output import as_lines_option, note, status, write_json
+from surehook.model.resources.delivery import DeliveriesQuery
 
 if TYPE_CHECKING:
     from surehook.client import Client
@@ -30,7 +32,7 @@ TRIES = 8
 
 
 @click.command(help="Show deliveries as they change, until Ctrl-C.")
-@delivery_filters
+@filter_options(DeliveriesQuery, first=FILTERS_FIRST, without=("created_from", "created_until"))
 @click.option(
     "-n",
     "--lines",

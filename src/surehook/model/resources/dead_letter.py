@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from surehook.model.error_codes import ErrorCode
-from surehook.model.fields import Column
+from surehook.model.fields import Column, Shown
 from surehook.model.resources.shared import (
     LIMIT_DEFAULT,
     Cursor,
@@ -24,14 +24,17 @@ from surehook.model.resources.shared import (
 class DeadLetter(Struct, frozen=True, kw_only=True):
     """A delivery that was given up."""
 
-    id: Id
-    delivery_id: Annotated[Id, Column("{}.saga_id")]
-    event_id: Id
-    subscription_id: Id
-    final_error_code: str | None
-    failed_at: Time
+    id: Annotated[Id, Shown("id")]
+    delivery_id: Annotated[Id, Column("{}.saga_id"), Shown("delivery")]
+    event_id: Annotated[Id, Shown("event")]
+    subscription_id: Annotated[Id, Shown("subscription")]
+    final_error_code: Annotated[str | None, Shown("error")]
+    failed_at: Annotated[Time, Shown("failed")]
     requeued_as: Annotated[
-        Id | None, Meta(description="The delivery that it began anew as"), Column("n.id")
+        Id | None,
+        Meta(description="The delivery that it began anew as"),
+        Column("n.id"),
+        Shown("requeued as"),
     ]
     # Absent in lists.
     payload: Annotated[Payload | UnsetType, Column("")] = UNSET
@@ -46,14 +49,20 @@ class DeadLetterFilter(Request, frozen=True, kw_only=True):
 
     tenant: Tenant | None = None
     subscription_id: Id | None = None
-    event_type: EventType | None = None
-    error_code: ErrorCode | None = None
+    event_type: Annotated[EventType | None, Shown(help="Only events of this type.")] = None
+    error_code: Annotated[
+        ErrorCode | None,
+        Shown(help="Only with this last error; docs/reference/errors.md lists them."),
+    ] = None
     failed_from: Time | None = None
     failed_until: Time | None = None
 
 
 class DeadLettersQuery(DeadLetterFilter, frozen=True, kw_only=True):
-    requeued: bool | None = None
+    requeued: Annotated[
+        bool | None,
+        Shown(option="--requeued/--not-requeued", help="Only those that were, or were not."),
+    ] = None
     limit: Limit = LIMIT_DEFAULT
     cursor: Cursor = None
 

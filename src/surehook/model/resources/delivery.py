@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from surehook.model.fields import Column
+from surehook.model.fields import Column, Shown
 from surehook.model.resources.shared import EventType, Id, ListQuery, Tenant, Time
 from surehook.model.states import JobStatus, SagaStatus
 
@@ -14,20 +14,20 @@ from surehook.model.states import JobStatus, SagaStatus
 class Delivery(Struct, frozen=True, kw_only=True):
     """One event on its way to one subscription (a saga)."""
 
-    id: Id
-    event_id: Id
-    subscription_id: Id
-    status: SagaStatus
-    attempt_count: int
-    next_attempt_at: Time
-    final_error_code: str | None
+    id: Annotated[Id, Shown("id")]
+    event_id: Annotated[Id, Shown("event")]
+    subscription_id: Annotated[Id, Shown("subscription")]
+    status: Annotated[SagaStatus, Shown("status")]
+    attempt_count: Annotated[int, Shown("attempts")]
+    next_attempt_at: Annotated[Time, Shown("next attempt")]
+    final_error_code: Annotated[str | None, Shown("error")]
     requeued_from: Annotated[
         Id | None,
         Meta(description="The dead letter that it was requeued from"),
         Column("NULLIF({}.requeued_from, 0)"),
     ]
     created_at: Time
-    updated_at: Time
+    updated_at: Annotated[Time, Shown("updated")]
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -68,8 +68,10 @@ class DeliveriesQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
     event_id: Id | None = None
     subscription_id: Id | None = None
-    status: SagaStatus | None = None
-    event_type: EventType | None = None
+    status: Annotated[
+        SagaStatus | None, Shown(help=f"Only in this state: {', '.join(SagaStatus)}.")
+    ] = None
+    event_type: Annotated[EventType | None, Shown(help="Only events of this type.")] = None
     created_from: Time | None = None
     created_until: Time | None = None
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from surehook.model import rules
-from surehook.model.fields import Column
+from surehook.model.fields import Column, Shown
 from surehook.model.resources.delivery import Delivery
 from surehook.model.resources.shared import (
     LIMIT_MAX,
@@ -36,11 +36,11 @@ ExternalId = Annotated[
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    id: Id
-    event_type: str
-    tenant: str
-    external_id: str | None
-    created_at: Time
+    id: Annotated[Id, Shown("id", always=True)]
+    event_type: Annotated[str, Shown("event type", always=True)]
+    tenant: Annotated[str, Shown("tenant", always=True)]
+    external_id: Annotated[str | None, Shown("external id", always=True)]
+    created_at: Annotated[Time, Shown("created", always=True)]
 
 
 class EventWithDeliveries(Event, frozen=True, kw_only=True):
@@ -58,8 +58,10 @@ class EventWithDeliveries(Event, frozen=True, kw_only=True):
 
 class EventsQuery(ListQuery, frozen=True, kw_only=True):
     tenant: Tenant | None = None
-    event_type: EventType | None = None
-    external_id: ExternalId | None = None
+    event_type: Annotated[EventType | None, Shown(help="Only of this type.")] = None
+    external_id: Annotated[ExternalId | None, Shown(help="Only with this id of the sender's.")] = (
+        None
+    )
     created_from: Time | None = None
     created_until: Time | None = None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from surehook.model import rules
-from surehook.model.fields import Column
+from surehook.model.fields import Column, Shown
 from surehook.model.resources.shared import TEXT, Id, ListQuery, Request, Tenant, Time
 
 ScopeName = Literal["ingest", "read", "operator", "admin"]
@@ -16,13 +16,13 @@ ScopeName = Literal["ingest", "read", "operator", "admin"]
 class Key(Struct, frozen=True, kw_only=True):
     """An API key as people see it; `key` itself only when it is made."""
 
-    id: Id
-    name: str
-    scopes: list[ScopeName]
-    tenant: str | None  # None = every tenant
-    created_at: Time
-    last_used_at: Time | None
-    revoked_at: Time | None
+    id: Annotated[Id, Shown("id")]
+    name: Annotated[str, Shown("name")]
+    scopes: Annotated[list[ScopeName], Shown("scopes")]
+    tenant: Annotated[str | None, Shown("tenant")]  # None = every tenant
+    created_at: Annotated[Time, Shown("created")]
+    last_used_at: Annotated[Time | None, Shown("last used")]
+    revoked_at: Annotated[Time | None, Shown("revoked")]
     key: Annotated[
         str | UnsetType, Meta(description="Shown this once", examples=["shk_…"]), Column("")
     ] = UNSET
