@@ -13,16 +13,13 @@ import click
 from surehook.cli import InOrder
 from surehook.cli.arguments import id_argument, number
 from surehook.cli.connection import Api, through_api
-from surehook.cli.declared import columns, filter_options
+from surehook.cli.declared import columns, filter_options, list_command
 from surehook.cli.delivery import explain
 from surehook.cli.output import (
     as_json_option,
-    as_lines_option,
     done,
     facts,
     heading,
-    limit_option,
-    listed,
     note,
     payload,
     progress,
@@ -43,7 +40,6 @@ MANY_SECONDS = 70.0  # the API ends it after 60 s
 MANY_MAX = 10_000
 IDS_SHOWN = 20
 FILTERS_FIRST = ("subscription_id", "event_type", "error_code", "tenant")
-COLUMNS_FIRST = ("id", "final_error_code", "event_id", "subscription_id")
 
 
 @click.group(
@@ -53,15 +49,14 @@ def dead_letter() -> None:
     pass
 
 
-@dead_letter.command("list", help="List dead letters, newest first.")
-@filter_options(DeadLettersQuery, first=FILTERS_FIRST)
-@limit_option
-@as_lines_option
-@through_api
-def list_dead_letters(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
-    with api.client() as client:
-        shown = columns(DeadLetter, first=COLUMNS_FIRST)
-        listed(client.dead_letters.list, filters, limit, as_json, shown, "No dead letter fits.")
+list_command(
+    dead_letter,
+    "dead_letters",
+    DeadLettersQuery,
+    columns(DeadLetter, first=("id", "final_error_code", "event_id", "subscription_id")),
+    "No dead letter fits.",
+    FILTERS_FIRST,
+)
 
 
 @dead_letter.command(help="Show one dead letter and its payload.")

@@ -1,4 +1,6 @@
-"""Options, columns and facts of the commands, taken from what model/resources declares. Pure.
+"""What commands take and show, from what model/resources declares: options, lists, columns, facts.
+
+Reads   declarations; a list from the API       Writes  standard output
 
 A command names the resource, or the query. What it spells in its own way it hands over by the
 field's name (`own`); `first` are the fields that come before the others.
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,11 +20,14 @@ import click
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 
 from surehook.cli.arguments import Finite, OneOf, moment, number
+from surehook.cli.connection import Api, through_api
+from surehook.cli.output import as_lines_option, limit_option, note, table, write_json
 from surehook.model.fields import Field, Setting, fields
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 Columns = dict[str, Callable[[Any], object]]
 
+PAGE_MAX = 200
 OF_PAGES = ("limit", "cursor")
 NO_OPTION = "-"
 EMPTY: tuple[object, ...] = (None, UNSET, [], "")
@@ -58,32 +64,56 @@ def _setting(one: Field, setting: Setting, change: bool) -> Decorator:
     return _option(one, one.shown.help or default)
 
 
+def list_command(
+    group: click.Group,
+    items: str,
+    query: type[Struct],
+    shown: Columns,
+    empty: str,
+    first: Sequence[str] = (),
+) -> None:
+    """`… list` of a group: at most so many; whether there are more is noted."""
+
+    @group.command("list", help=f"List {items.replace('_', ' ')}, newest first.")
+    @filter_options(query, first)
+    @limit_option
+    @as_lines_option
+    @through_api
+    def command(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
+        with api.client() as client:
+            found = getattr(client, items).list(limit=min(PAGE_MAX, limit + 1), **filters)
+            page = islice(found, limit)
+            if as_json:
+                for item in page:
+                    write_json(item)
+            else:
+                table_of(shown, page, empty)
+            if next(found, None) is not None:
+                note(f"There are more than {limit}; --limit shows more, a filter fewer.")
+
+
 def filter_options(
     query: type[Struct], first: Sequence[str] = (), without: Sequence[str] = ()
 ) -> Decorator:
     """An option for each filter of a list."""
-    found = _ordered(fields(query), first)
     return _all(
         _option(one, one.shown.help or _filter_help(one))
-        for one in found
+        for one in _ordered(fields(query), first)
         if one.name not in (*OF_PAGES, *without)
     )
 
 
 def _filter_help(one: Field) -> str:
-    kind = _plain(one.type)
     what, _, end = one.name.rpartition("_")
-    if one.name == "tenant":
-        return "Only of this tenant; '' is for those without one."
-    if kind is datetime and end == "from":
-        return f"{what.capitalize()} then or later; 1h is an hour ago."
-    if kind is datetime:
-        return f"{what.capitalize()} before."
-    if kind is int:
-        return f"Only of this {what}."
-    if kind is bool:
+    texts = {
+        "tenant": "Only of this tenant; '' is for those without one.",
+        "id": f"Only of this {what}.",
+        "from": f"{what.capitalize()} then or later; 1h is an hour ago.",
+        "until": f"{what.capitalize()} before.",
+    }
+    if _plain(one.type) is bool:
         return "Only those that are, or are not."
-    return f"Only with this {one.name.replace('_', ' ')}."
+    return texts.get(end, f"Only with this {one.name.replace('_', ' ')}.")
 
 
 def _option(one: Field, text: str) -> Decorator:
@@ -118,8 +148,10 @@ def _plain(kind: Any) -> Any:
 
 
 def _all(decorators: Iterable[Decorator]) -> Decorator:
+    last_first = list(decorators)[::-1]
+
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for one in reversed(list(decorators)):
+        for one in last_first:
             command = one(command)
         return command
 
@@ -140,18 +172,21 @@ def columns(
     }
 
 
+def table_of(shown: Columns, items: Iterable[Any], empty: str) -> None:
+    rows = [[column(item) for column in shown.values()] for item in items]
+    table(list(shown), rows, empty)
+
+
 def facts_of(
     resource: type[Struct], item: object, without: Sequence[str] = ()
 ) -> list[tuple[str, object]]:
     """What is always shown, then the rest of what there is."""
-    found = [
-        (one, getattr(item, one.name))
-        for one in fields(resource)
+    found = sorted(fields(resource), key=lambda one: not one.shown.always)
+    return [
+        (one.name, value)
+        for one in found
         if one.record is None and one.name not in without
-    ]
-    always = [(one.name, value) for one, value in found if one.shown.always]
-    return always + [
-        (one.name, value) for one, value in found if not one.shown.always and value not in EMPTY
+        if (value := getattr(item, one.name)) not in EMPTY or one.shown.always
     ]
 
 

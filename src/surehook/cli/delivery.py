@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from surehook.cli import InOrder
 from surehook.cli.arguments import id_argument
 from surehook.cli.connection import Api, through_api
-from surehook.cli.declared import columns, filter_options
-from surehook.cli.output import (
-    as_json_option,
-    as_lines_option,
-    facts,
-    heading,
-    limit_option,
-    listed,
-    table,
-    write_json,
-)
+from surehook.cli.declared import columns, list_command
+from surehook.cli.output import as_json_option, facts, heading, table, write_json
 from surehook.model.resources.delivery import DeliveriesQuery, Delivery
 
 if TYPE_CHECKING:
@@ -40,17 +31,9 @@ DELIVERY_COLUMNS = columns(
     first=("id", "status", "event_id", "subscription_id", "attempt_count", "final_error_code"),
     next_attempt_at=lambda one: None if one.done else one.next_attempt_at,
 )
-
-
-@delivery.command("list", help="List deliveries, newest first.")
-@filter_options(DeliveriesQuery, first=FILTERS_FIRST)
-@limit_option
-@as_lines_option
-@through_api
-def list_deliveries(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
-    with api.client() as client:
-        find = client.deliveries.list
-        listed(find, filters, limit, as_json, DELIVERY_COLUMNS, "No delivery fits.")
+list_command(
+    delivery, "deliveries", DeliveriesQuery, DELIVERY_COLUMNS, "No delivery fits.", FILTERS_FIRST
+)
 
 
 @delivery.command(help="Show one delivery and each of its attempts.")
@@ -65,9 +48,9 @@ def show(api: Api, delivery_id: int, as_json: bool) -> None:
         return
     facts(_facts(found))
     heading("Attempts")
-    columns = ("no", "status", "began", "took ms", "answer", "error", "retry after", "worker")
+    headings = ("no", "status", "began", "took ms", "answer", "error", "retry after", "worker")
     rows = [(number, *_row(one)) for number, one in enumerate(found.attempts, 1)]
-    table(columns, rows, "none yet")
+    table(headings, rows, "none yet")
     explain(enumerate(found.attempts, 1))
 
 

@@ -13,16 +13,8 @@ import click
 from surehook.actions.keys import Keys, Scope
 from surehook.cli import InOrder, Invocation
 from surehook.cli.arguments import TENANT, id_argument, tenant_option
-from surehook.cli.declared import columns
-from surehook.cli.output import (
-    as_json_option,
-    as_lines_option,
-    done,
-    facts,
-    note,
-    table,
-    write_json,
-)
+from surehook.cli.declared import columns, table_of
+from surehook.cli.output import as_json_option, as_lines_option, done, facts, note, write_json
 from surehook.model.resources.key import Key
 
 T = TypeVar("T")
@@ -71,9 +63,8 @@ def list_keys(invocation: Invocation, tenant: str | None, as_json: bool) -> None
         for one in found:
             write_json(one)
         return
-    shown = columns(Key, tenant=_tenant)
-    rows = [[column(one) for column in shown.values()] for one in found]
-    table(list(shown), rows, "There is no key yet; `surehook key create` makes one.")
+    empty = "There is no key yet; `surehook key create` makes one."
+    table_of(columns(Key, tenant=_tenant), found, empty)
 
 
 @key.command(help="Revoke a key; takes effect within 2 seconds. Safe to repeat.")

@@ -13,10 +13,9 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
@@ -29,7 +28,6 @@ T = TypeVar("T")
 Facts = Iterable[tuple[str, object]]
 
 NOTHING = "-"
-PAGE_MAX = 200
 NARROWEST = 20  # a narrower terminal does the wrapping
 REDRAW_SECONDS = 1.0
 # Fields that an answer has only where they are due: absent is not the same as null.
@@ -225,27 +223,6 @@ def say_which(system: object) -> None:
 def status(word: str) -> str:
     """A state in its colour; click drops the colour in a pipe."""
     return click.style(word, fg=_COLOURS.get(word))
-
-
-def listed(
-    found: Callable[..., Iterator[T]],
-    filters: Mapping[str, object],
-    limit: int,
-    as_json: bool,
-    columns: Mapping[str, Callable[[T], object]],
-    empty: str,
-) -> None:
-    """A list by the client: at most `limit` items; whether there are more is noted."""
-    items = found(limit=min(PAGE_MAX, limit + 1), **filters)
-    first = islice(items, limit)
-    if as_json:
-        for item in first:
-            write_json(item)  # type: ignore[arg-type]
-    else:
-        rows = [[column(item) for column in columns.values()] for item in first]
-        table(list(columns), rows, empty)
-    if next(items, None) is not None:
-        note(f"There are more than {limit}; --limit shows more, a filter fewer.")
 
 
 class Waiting:

@@ -22,26 +22,9 @@ from surehook.cli.arguments import (
     tenant_option,
 )
 from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
-from surehook.cli.declared import (
-    Decorator,
-    columns,
-    facts_of,
-    filter_options,
-    setting_options,
-)
+from surehook.cli.declared import Decorator, columns, facts_of, list_command, setting_options
 from surehook.cli.delivery import advice_on
-from surehook.cli.output import (
-    as_json_option,
-    as_lines_option,
-    done,
-    facts,
-    heading,
-    limit_option,
-    listed,
-    note,
-    safe,
-    write_json,
-)
+from surehook.cli.output import as_json_option, done, facts, heading, note, safe, write_json
 from surehook.errors import AnswerIsNo, UsageError
 from surehook.model.resources.subscription import (
     RotatedSecret,
@@ -152,16 +135,13 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-@subscription.command("list", help="List subscriptions, newest first.")
-@filter_options(SubscriptionsQuery)
-@limit_option
-@as_lines_option
-@through_api
-def list_subscriptions(api: Api, limit: int, as_json: bool, **filters: Any) -> None:
-    with api.client() as client:
-        shown = columns(Subscription, first=("id", "event_type", "callback_url"))
-        empty = "No subscription fits; `surehook subscription create` makes one."
-        listed(client.subscriptions.list, filters, limit, as_json, shown, empty)
+list_command(
+    subscription,
+    "subscriptions",
+    SubscriptionsQuery,
+    columns(Subscription, first=("id", "event_type", "callback_url")),
+    "No subscription fits; `surehook subscription create` makes one.",
+)
 
 
 @subscription.command(help="Show one subscription and its newest verification.")
