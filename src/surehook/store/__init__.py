@@ -6,9 +6,9 @@ Which engine is behind it, only the files below know.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from surehook import observe
@@ -32,13 +32,13 @@ def engine_of(url: str) -> Engine:
 
 
 def store_of(contract: Callable[..., Kind], database: Database, *more: object) -> Kind:
-    """A login's store on this database: its engine's, in the file of the contract's name. A
-    contract that consists of statements alone is its own."""
+    """A login's store on this database: the contract's own, or its engine's where it has a file of
+    the contract's name."""
     kind: Any = contract
-    if inspect.isabstract(contract):
-        engine, file = database.dialect, contract.__module__.rpartition(".")[2]
-        module = import_module(f"{__name__}.{engine}.{file}")
-        kind = getattr(module, f"{engine.capitalize()}{contract.__name__}")
+    where = f"{__name__}.{database.dialect}.{contract.__module__.rpartition('.')[2]}"
+    if find_spec(where):
+        name = f"{database.dialect.capitalize()}{contract.__name__}"
+        kind = getattr(import_module(where), name)
     made: Kind = kind(database, *more)
     return made
 

@@ -1,8 +1,8 @@
 """What a store is: a login's statements as methods. Each engine implements those that differ.
 
-A method is one of three: `@statement`, which is a statement of its name on every engine; abstract,
-which store/<engine>/<the same file>.py implements; or a few lines around a statement that are the
-same everywhere.
+A method is one of three: `@statement`, which is the statement of its name; a few lines around
+statements, the same on every engine; or abstract. What an engine does in its own way is in
+store/<engine>/<the same file>.py.
 """
 
 from __future__ import annotations

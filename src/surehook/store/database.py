@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from surehook.config import Config
@@ -26,8 +27,27 @@ class LockHeld(Exception):
     """Someone's open transaction holds a row for longer than this login waits."""
 
 
+class Duplicate(Exception):
+    """A key is there already, where no ON CONFLICT lets that pass. It discards the whole statement:
+    look again, and do it again."""
+
+
 class ValueRejected(Exception):
     """The database rejected a value: invalid JSON, or too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a statement that writes did; on PostgreSQL its RETURNING says so, the id first."""
+
+    rows: int  # that it found, changed or not
+    first_id: int = 0  # of the rows that it inserted
+    id_step: int = 1
+
+    def ids(self) -> range:
+        """Of the rows that one INSERT … VALUES made: their number is known beforehand, so InnoDB
+        gives them ids in a row, in the order of input, in each of its modes."""
+        return range(self.first_id, self.first_id + self.rows * self.id_step, self.id_step)
 
 
 class Session(ABC):
@@ -52,6 +72,11 @@ class Session(ABC):
         """Run a statement and return its first row, if any."""
         rows = await self.all(name, **values)
         return rows[0] if rows else None
+
+    async def write(self, name: str, **values: object) -> Written:
+        """Run a statement that changes rows; may raise Duplicate too."""
+        rows = await self.all(name, **values)
+        return Written(len(rows), rows[0][0] if rows else 0)
 
 
 class Database(ABC):
@@ -126,6 +151,11 @@ class Database(ABC):
     async def one(self, name: str, **values: object) -> Row | None:
         row: Row | None = await self.run(lambda session: session.one(name, **values))
         return row
+
+    async def write(self, name: str, **values: object) -> Written:
+        """Run one statement that changes rows, in its own transaction."""
+        written: Written = await self.run(lambda session: session.write(name, **values))
+        return written
 
     async def records(self, name: str, **values: object) -> list[Any]:
         """The rows as what the statement says that they are."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from surehook.model.records import DeadLetter, DeadLetterId, Requeued, SagaId
 from surehook.model.resources.dead_letter import DeadLetterFilter
 from surehook.store.contract import Store, statement
+from surehook.store.database import Duplicate, Session
 
 DeathKey = tuple[datetime, int]
 BEGINNING: DeathKey = (datetime(1970, 1, 1, tzinfo=UTC), 0)
@@ -17,12 +19,22 @@ FILTERS = DeadLetterFilter.__struct_fields__
 
 
 class DeadLetterStore(Store):
-    @abstractmethod
     async def read_cursor(
         self, bucket: int, rewalk_seconds: float
     ) -> tuple[datetime, bool, datetime]:
         """Deaths before the first time are written down; whether to look at all of them again;
         and the time now."""
+
+        async def work(session: Session) -> tuple[datetime, bool, datetime]:
+            row = await session.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
+            if row is None:
+                with suppress(Duplicate):  # another process was faster
+                    await session.write("create_cursor", bucket=bucket)
+                row = await session.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
+                assert row is not None
+            return row[0], bool(row[1]), row[2]
+
+        return await self._database.run(work)
 
     @statement
     async def save_cursor(self, bucket: int, swept_until: datetime, rewalked: bool) -> None: ...

@@ -65,7 +65,7 @@ class OrchestratorStore(Store):
     @statement
     async def newest_subscriptions(self, bucket: int, count: int) -> list[WaitingSubscription]: ...
 
-    @abstractmethod
+    @statement
     async def rotate_subscriptions(
         self, bucket: int, after_id: int, count: int
     ) -> list[WaitingSubscription]: ...

@@ -9,6 +9,7 @@ import msgspec
 
 from surehook.model.records import Heartbeat, Myself, SystemFigures
 from surehook.store.contract import Store, statement
+from surehook.store.database import Duplicate
 
 
 class RegistryStore(Store):
@@ -27,13 +28,17 @@ class RegistryStore(Store):
     async def forget_silent(self, seconds: float) -> None:
         """Remove those that have not been heard of for so long."""
 
-    @abstractmethod
     async def begin_figures(self, interval: float, lost: float) -> bool:
         """Whether this process is the one that counts now."""
+        written = await self._database.write("begin_figures", interval=interval, lost=lost)
+        return written.rows == 1
 
-    @abstractmethod
     async def begin_first_figures(self) -> bool:
         """The same where none has counted yet."""
+        try:
+            return (await self._database.write("begin_first_figures")).rows == 1
+        except Duplicate:
+            return False
 
     async def keep_figures(self, figures: SystemFigures) -> None:
         """Write down what was counted, for all processes."""

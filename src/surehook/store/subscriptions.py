@@ -51,11 +51,16 @@ class SubscriptionStore(Store):
         async def work(session: Session) -> tuple[SubscriptionId, bool]:
             if most is not None:
                 await session.all("lock_tenant", tenant=tenant)
-            made, is_new = await self._insert(
-                session, key, {"custom_headers": custom_headers, **settings}
-            )
-            if not is_new:
-                return made, False
+            there = await session.one("find_by_key", **key) if idempotency_key else None
+            if there is None:
+                written = await session.write(
+                    "create_subscription", **key, custom_headers=custom_headers, **settings
+                )
+                if not written.rows:  # the key has appeared meanwhile
+                    there = await session.one("find_by_key", **key)
+            if there is not None:
+                return there[0], False
+            made = SubscriptionId(written.first_id)
             if most is not None:
                 count = await session.one("count_of_tenant", tenant=tenant)
                 if count is not None and count[0] > most:
@@ -65,12 +70,6 @@ class SubscriptionStore(Store):
             return made, True
 
         return await self._database.in_transaction(work)
-
-    @abstractmethod
-    async def _insert(
-        self, session: Any, key: dict[str, Any], values: dict[str, Any]
-    ) -> tuple[SubscriptionId, bool]:
-        """A new one, or the one that has this key."""
 
     async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription | None:
         """One subscription, if it belongs to `tenant` (None = any)."""
@@ -114,8 +113,25 @@ class SubscriptionStore(Store):
         values: dict[str, Any],
     ) -> bool: ...
 
-    @abstractmethod
     async def rotate(
         self, subscription_id: int, scheme: str, sealed: str, overlap_seconds: float
     ) -> datetime | None:
         """A new secret, the old ones expiring; both in one commit. Returns when they expire."""
+
+        async def work(session: Session) -> datetime | None:
+            added = await session.write(
+                "add_secret", subscription_id=subscription_id, scheme=scheme, sealed=sealed
+            )
+            row = await session.one("expiry", overlap_seconds=overlap_seconds)
+            assert row is not None
+            expires_at: datetime = row[0]
+            expired = await session.write(
+                "expire_secrets",
+                subscription_id=subscription_id,
+                scheme=scheme,
+                before_id=added.first_id,
+                expires_at=expires_at,
+            )
+            return expires_at if expired.rows else None
+
+        return await self._database.in_transaction(work)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from datetime import datetime
 
 from surehook.model.records import Challenge, TrialTarget, Verification
 from surehook.store.contract import Store, statement
+from surehook.store.database import Session
 
 
 class VerifierStore(Store):
-    @abstractmethod
     async def request(
         self,
         subscription_id: int,
@@ -18,9 +17,25 @@ class VerifierStore(Store):
         challenge: str,
         code: str,
         lifetime_seconds: float,
-    ) -> int | None: ...
+    ) -> int | None:
+        async def work(session: Session) -> int | None:
+            row = await session.one("to_be_proved", subscription_id=subscription_id, tenant=tenant)
+            if row is None:
+                return None
+            written = await session.write(
+                "request_verification",
+                subscription_id=subscription_id,
+                callback_url=row[0],
+                secret_id=row[1],
+                challenge=challenge,
+                code=code,
+                lifetime_seconds=lifetime_seconds,
+            )
+            return written.first_id
 
-    @abstractmethod
+        return await self._database.run(work)
+
+    @statement
     async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None: ...
 
     @statement
@@ -30,11 +45,18 @@ class VerifierStore(Store):
     @statement
     async def report(self, id: int, result: str, reason: str | None) -> None: ...
 
-    @abstractmethod
     async def verify(self, verification_id: int, result: str, reason: str | None = None) -> bool:
         """Mark the subscription verified, if it is still what was challenged."""
 
-    @abstractmethod
+        async def work(session: Session) -> bool:
+            written = await session.write("verify_subscription", id=verification_id)
+            if written.rows:
+                await session.all("mark_verified", id=verification_id, result=result, reason=reason)
+            return bool(written.rows)
+
+        return await self._database.in_transaction(work)
+
+    @statement
     async def open_verification(
         self, subscription_id: int, tenant: str | None
     ) -> tuple[int, str, int] | None:

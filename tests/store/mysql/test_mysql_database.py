@@ -23,12 +23,12 @@ from surehook.actions.ingest import BATCH_CHARACTERS
 from surehook.errors import ConfigError, DatabaseUnreachable
 from surehook.model.records import NewEvent
 from surehook.store import store_of
-from surehook.store.database import LockHeld, ValueRejected
+from surehook.store.database import Duplicate, LockHeld, ValueRejected
 from surehook.store.ingest import IngestStore
 from surehook.store.logins import DatabaseAccess, Login, derived_password, login
 from surehook.store.mysql import pool
 from surehook.store.mysql.connection import connect
-from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows
 
 pytestmark = pytest.mark.only_on("mysql", reason="its driver and its pool are its own")

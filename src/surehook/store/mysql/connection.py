@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import asyncmy
@@ -18,7 +17,7 @@ from asyncmy.constants import CLIENT
 from asyncmy.errors import MySQLError
 
 from surehook.errors import ConfigError
-from surehook.store.database import Row
+from surehook.store.database import Row, Written
 from surehook.store.logins import Login
 from surehook.store.mysql import failures
 from surehook.store.mysql.server import Server
@@ -68,20 +67,6 @@ class _Driver(asyncmy.Connection):
 
     async def show_warnings(self) -> None:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a statement that writes did."""
-
-    rows: int  # that it found, changed or not
-    first_id: int = 0  # of the rows that it inserted
-    id_step: int = 1
-
-    def ids(self) -> range:
-        """Of the rows that one INSERT … VALUES made: their number is known beforehand, so InnoDB
-        gives them ids in a row, in the order of input, in each of its modes."""
-        return range(self.first_id, self.first_id + self.rows * self.id_step, self.id_step)
 
 
 class Connection:

@@ -15,11 +15,20 @@ from asyncmy.errors import MySQLError
 from surehook.config import Config
 from surehook.errors import Bug
 from surehook.model.statements import Statement
-from surehook.store.database import Database, LockHeld, Result, Row, Session, ValueRejected
+from surehook.store.database import (
+    Database,
+    Duplicate,
+    LockHeld,
+    Result,
+    Row,
+    Session,
+    ValueRejected,
+    Written,
+)
 from surehook.store.logins import Login
 from surehook.store.migrations import State
 from surehook.store.mysql import failures
-from surehook.store.mysql.connection import Connection, Settings, Written, connect
+from surehook.store.mysql.connection import Connection, Settings, connect
 from surehook.store.mysql.pool import Pool
 from surehook.store.mysql.server import Server
 from surehook.store.mysql.values import pieces, rendered
@@ -28,10 +37,6 @@ RETRIES_MAX = 8
 # A session that says nothing for a minute has lost its process or its machine, and may still hold
 # locks: the server ends it. The pool lets go of an idle one earlier.
 SILENCE_SECONDS_MAX = 60
-
-
-class Duplicate(Exception):
-    """A key is there already. It discards the whole statement: look again, and do it again."""
 
 
 def login_settings(server: Server, config: Config, login: str) -> Settings:
@@ -79,7 +84,6 @@ class MysqlSession(Session):
             )
 
     async def write(self, name: str, **values: object) -> Written:
-        """Run a statement that changes rows."""
         with _translated_errors():
             return await self.connection.write(self._text(name, values))
 
@@ -186,11 +190,6 @@ class MysqlDatabase(Database):
             return result
 
         return await self.run(transacted)
-
-    async def write(self, name: str, **values: object) -> Written:
-        """Run one statement that changes rows, in its own transaction."""
-        written: Written = await self.run(lambda session: session.write(name, **values))
-        return written
 
     async def notify(self, channel: str, message: str) -> None:
         """This engine has no such thing: others look by themselves, often while there is work."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from datetime import datetime
 
 from surehook.model.records import DeadLetter, Requeued, SagaId
 from surehook.store.deadletters import DeadLetterStore
-from surehook.store.mysql.database import Duplicate, MysqlDatabase, MysqlSession
+from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows
 
 _WRITTEN = ("saga_id", "event_id", "subscription_id", "final_error_code", "failed_at")
@@ -16,20 +14,6 @@ _WRITTEN = ("saga_id", "event_id", "subscription_id", "final_error_code", "faile
 
 class MysqlDeadLetterStore(DeadLetterStore):
     _database: MysqlDatabase
-
-    async def read_cursor(
-        self, bucket: int, rewalk_seconds: float
-    ) -> tuple[datetime, bool, datetime]:
-        async def work(session: MysqlSession) -> tuple[datetime, bool, datetime]:
-            row = await session.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
-            if row is None:
-                with suppress(Duplicate):  # another process was faster
-                    await session.write("create_cursor", bucket=bucket)
-                row = await session.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
-                assert row is not None
-            return row[0], bool(row[1]), row[2]
-
-        return await self._database.run(work)
 
     async def write_dead_letters(self, bucket: int, saga_ids: Sequence[SagaId]) -> list[DeadLetter]:
         """A row that appears meanwhile refuses all of them: looked at again, and done again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surehook.model.records import Heartbeat, Myself
-from surehook.store.mysql.database import Duplicate, MysqlDatabase
+from surehook.store.mysql.database import MysqlDatabase
 from surehook.store.mysql.values import Table
 from surehook.store.registry import RegistryStore
 
@@ -28,17 +28,6 @@ class MysqlRegistryStore(RegistryStore):
             running_us=int(running * 1e6),
             given=_given(beats),
         )
-
-    async def begin_figures(self, interval: float, lost: float) -> bool:
-        written = await self._database.write("begin_figures", interval=interval, lost=lost)
-        return written.rows == 1
-
-    async def begin_first_figures(self) -> bool:
-        try:
-            await self._database.write("begin_first_figures")
-        except Duplicate:
-            return False
-        return True
 
 
 def _given(beats: Sequence[Heartbeat]) -> Table:

@@ -14,13 +14,3 @@ SET pending_callback_url = CASE
     {Subscription:changes}
 WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
   AND (:versions IS NULL OR FIND_IN_SET(version, :versions));
-
--- name: expiry :one
-SELECT UTC_TIMESTAMP(6) + INTERVAL :overlap_microseconds MICROSECOND;
-
--- name: expire_secrets :none
--- Everything older than the new secret signs on for a while, then no more.
-UPDATE subscription_secrets
-SET expires_at = :expires_at
-WHERE subscription_id = :subscription_id AND scheme = :scheme AND id < :before_id
-  AND (expires_at IS NULL OR expires_at > :expires_at);

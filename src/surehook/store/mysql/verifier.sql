@@ -1,28 +1,12 @@
 -- Verifier: INSERT and UPDATE verifications, UPDATE subscriptions (verified and the two URLs).
 
--- name: to_be_proved :one
--- The URL that is to be proved and the newest shared secret.
-SELECT COALESCE(s.pending_callback_url, s.callback_url), (
-        SELECT MAX(x.id) FROM subscription_secrets x
-        WHERE x.subscription_id = s.id AND x.scheme = 'v1'
-          AND (x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6)))
-FROM subscriptions s
-WHERE s.id = :subscription_id AND (:tenant IS NULL OR s.tenant = :tenant);
-
--- name: request_verification :none
--- Bound to that URL and secret: if one of them changes meanwhile, this proves nothing.
-INSERT INTO subscription_verifications
-    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
-VALUES (:subscription_id, :callback_url, :secret_id, :challenge, :code,
-    UTC_TIMESTAMP(6) + INTERVAL :lifetime_microseconds MICROSECOND);
-
 -- name: any_verification :one
 -- What an idle verifier asks, without a transaction.
 SELECT EXISTS (
     SELECT 1 FROM subscription_verifications
     WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > UTC_TIMESTAMP(6)
       AND (last_attempt_at IS NULL
-           OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_microseconds MICROSECOND)
+           OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_seconds SECOND)
 ) AS waits;
 
 -- name: next_verification :one
@@ -31,11 +15,11 @@ SELECT id, subscription_id, callback_url, secret_id, challenge, code
 FROM subscription_verifications
 WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > UTC_TIMESTAMP(6)
   AND (last_attempt_at IS NULL
-       OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_microseconds MICROSECOND)
+       OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_seconds SECOND)
 ORDER BY id LIMIT 1
 FOR UPDATE SKIP LOCKED;
 
--- name: take_verification :none
+-- name: take :none
 -- Taken by counting its attempt.
 UPDATE subscription_verifications
 SET attempts = attempts + 1, last_attempt_at = UTC_TIMESTAMP(6), last_result = 'sending',

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from surehook.model.records import DeadLetter, Requeued, SagaId
 from surehook.store.deadletters import DeadLetterStore
 
 
 class PostgresDeadLetterStore(DeadLetterStore):
-    async def read_cursor(
-        self, bucket: int, rewalk_seconds: float
-    ) -> tuple[datetime, bool, datetime]:
-        row = await self._database.one("read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds)
-        if row is None:
-            await self._database.all("create_cursor", bucket=bucket)
-            row = await self._database.one(
-                "read_cursor", bucket=bucket, rewalk_seconds=rewalk_seconds
-            )
-            assert row is not None
-        return row[0], row[1], row[2]
-
     async def write_dead_letters(self, bucket: int, saga_ids: Sequence[SagaId]) -> list[DeadLetter]:
         rows = await self._database.all(
             "write_dead_letters", bucket=bucket, saga_ids=sorted(saga_ids)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from surehook.model.records import AppliedResult, Pace, PickedSaga, Share, WaitingSubscription
+from surehook.model.records import AppliedResult, Pace, PickedSaga, Share
 from surehook.model.retry import EXPONENT_MAX, Policy
 from surehook.model.states import SagaStatus
 from surehook.store.database import Session
@@ -14,14 +14,6 @@ from surehook.store.orchestrator import RAMP_GROWTH, SLOW_SECONDS, OrchestratorS
 
 
 class PostgresOrchestratorStore(OrchestratorStore):
-    async def rotate_subscriptions(
-        self, bucket: int, after_id: int, count: int
-    ) -> list[WaitingSubscription]:
-        rows = await self._database.all(
-            "rotate_subscriptions", bucket=bucket, after_id=after_id, count=count
-        )
-        return [WaitingSubscription(*row) for row in rows]
-
     async def create_jobs(
         self, bucket: int, shares: Sequence[Share], limited: set[int]
     ) -> list[PickedSaga]:

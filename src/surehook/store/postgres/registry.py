@@ -25,12 +25,6 @@ class PostgresRegistryStore(RegistryStore):
             **_columns(beats),
         )
 
-    async def begin_figures(self, interval: float, lost: float) -> bool:
-        return bool(await self._database.all("begin_figures", interval=interval, lost=lost))
-
-    async def begin_first_figures(self) -> bool:
-        return bool(await self._database.all("begin_first_figures"))
-
 
 def _columns(beats: Sequence[Heartbeat]) -> dict[str, object]:
     return {

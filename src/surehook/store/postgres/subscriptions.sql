@@ -47,11 +47,13 @@ INSERT INTO subscription_secrets (subscription_id, scheme, sealed)
 VALUES (:subscription_id, :scheme, :sealed)
 RETURNING id;
 
--- name: expire_secrets :one
+-- name: expiry :one
+SELECT surehook_now() + interval '1 second' * :overlap_seconds::float8;
+
+-- name: expire_secrets :many
 -- Everything older than the new secret signs on for a while, then no more.
 UPDATE subscription_secrets
-SET expires_at = surehook_now() + interval '1 second' * :overlap_seconds::float8
+SET expires_at = :expires_at
 WHERE subscription_id = :subscription_id AND scheme = :scheme AND id < :before_id
-  AND (expires_at IS NULL
-       OR expires_at > surehook_now() + interval '1 second' * :overlap_seconds::float8)
-RETURNING expires_at;
+  AND (expires_at IS NULL OR expires_at > :expires_at)
+RETURNING id;

@@ -1,19 +1,23 @@
 -- Verifier: INSERT and UPDATE verifications, UPDATE subscriptions (verified and the two URLs).
 
--- name: request_verification :one
--- Bound to the URL that is to be proved and to the newest shared secret.
-INSERT INTO subscription_verifications
-    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
-SELECT s.id, COALESCE(s.pending_callback_url, s.callback_url), (
+-- name: to_be_proved :one
+-- The URL that is to be proved and the newest shared secret.
+SELECT COALESCE(s.pending_callback_url, s.callback_url), (
         SELECT max(x.id) FROM subscription_secrets x
         WHERE x.subscription_id = s.id AND x.scheme = 'v1'
-          AND (x.expires_at IS NULL OR x.expires_at > surehook_now())),
-    :challenge, :code, surehook_now() + interval '1 second' * :lifetime_seconds::float8
+          AND (x.expires_at IS NULL OR x.expires_at > surehook_now()))
 FROM subscriptions s
-WHERE s.id = :subscription_id AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
+WHERE s.id = :subscription_id AND (:tenant::varchar IS NULL OR s.tenant = :tenant);
+
+-- name: request_verification :one
+-- Bound to that URL and secret: if one of them changes meanwhile, this proves nothing.
+INSERT INTO subscription_verifications
+    (subscription_id, callback_url, secret_id, challenge, code, expires_at)
+VALUES (:subscription_id, :callback_url, :secret_id, :challenge, :code,
+    surehook_now() + interval '1 second' * :lifetime_seconds::float8)
 RETURNING id;
 
--- name: take_verification :many
+-- name: take :one
 -- The next challenge to send, taken by counting its attempt: two verifiers never send the same.
 UPDATE subscription_verifications v
 SET attempts = v.attempts + 1, last_attempt_at = surehook_now(), last_result = 'sending',

@@ -17,6 +17,15 @@ WHERE
     :tenant IS NULL OR tenant = :tenant
   );
 
+-- name: read_key :one Key
+SELECT
+  {Key}
+FROM api_keys
+WHERE
+  id = :id AND (
+    :tenant IS NULL OR tenant = :tenant
+  );
+
 -- name: list_keys :many Key
 SELECT
   {Key}

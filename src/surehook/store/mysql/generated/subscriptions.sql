@@ -56,3 +56,17 @@ INSERT INTO subscription_secrets (
 )
 VALUES
   (:subscription_id, :scheme, :sealed);
+
+-- name: expiry :one
+SELECT
+  UTC_TIMESTAMP(6) + INTERVAL :overlap_seconds SECOND;
+
+-- name: expire_secrets :none
+UPDATE subscription_secrets SET expires_at = :expires_at
+WHERE
+  subscription_id = :subscription_id
+  AND scheme = :scheme
+  AND id < :before_id
+  AND (
+    expires_at IS NULL OR expires_at > :expires_at
+  );

@@ -1,5 +1,44 @@
 -- Written by `make generate` from store/postgres/verifier.sql; do not edit.
 
+-- name: to_be_proved :one
+SELECT
+  COALESCE(s.pending_callback_url, s.callback_url),
+  (
+    SELECT
+      MAX(x.id)
+    FROM subscription_secrets AS x
+    WHERE
+      x.subscription_id = s.id
+      AND x.scheme = 'v1'
+      AND (
+        x.expires_at IS NULL OR x.expires_at > UTC_TIMESTAMP(6)
+      )
+  )
+FROM subscriptions AS s
+WHERE
+  s.id = :subscription_id AND (
+    :tenant IS NULL OR s.tenant = :tenant
+  );
+
+-- name: request_verification :none
+INSERT INTO subscription_verifications (
+  subscription_id,
+  callback_url,
+  secret_id,
+  challenge,
+  code,
+  expires_at
+)
+VALUES
+  (
+    :subscription_id,
+    :callback_url,
+    :secret_id,
+    :challenge,
+    :code,
+    UTC_TIMESTAMP(6) + INTERVAL :lifetime_seconds SECOND
+  );
+
 -- name: secret_of :one
 SELECT
   sealed,
