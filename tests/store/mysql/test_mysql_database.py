@@ -240,14 +240,17 @@ async def test_a_deadlock_is_repeated_until_both_are_through(
             f"VALUES ('{name}', '{name}', 'read', '2026-01-01')"
         )
     tries = 0
+    both = asyncio.Barrier(2)
 
     def swapper(first: int, second: int) -> Any:
         async def work(session: MysqlSession) -> None:
             nonlocal tries
             tries += 1
+            is_first = tries <= 2
             later = "UPDATE api_keys SET revoked_at = revoked_at + INTERVAL 1 DAY WHERE id = %(id)s"
             await session.connection.write(later, id=first)
-            await asyncio.sleep(0.05)
+            if is_first:
+                await both.wait()
             await session.connection.write(later, id=second)
 
         return work
