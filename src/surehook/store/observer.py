@@ -164,7 +164,10 @@ class ObserverStore:
 
     async def backlog(self) -> list[tuple[str, str, int, float]]:
         """Stage, state, how many wait (COUNT_MAX = that or more), age of the oldest in seconds."""
-        rows = await self._database.all("backlog", most=COUNT_MAX)
+        rows = [
+            *await self._database.all("unrouted", most=COUNT_MAX),
+            *await self._database.all("backlog", most=COUNT_MAX),
+        ]
         return [(row[0], row[1], row[2], max(0.0, float(row[3] or 0))) for row in rows]
 
     async def kept_figures(self) -> KeptFigures | None:

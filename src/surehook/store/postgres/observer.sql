@@ -86,7 +86,8 @@ SELECT g.id, g.event_id, g.status || ' with attempt_count ' || g.attempt_count |
     || count(j.id) FILTER (WHERE j.status IN ('Completed', 'Failed')) || ' finished attempts of '
     || count(j.id)
 FROM webhook_delivery_sagas g
-LEFT JOIN webhook_delivery_jobs j ON j.saga_id = g.id AND j.bucket = g.bucket
+LEFT JOIN webhook_delivery_jobs j /*mysql FORCE INDEX (uniq_job_saga_attempt) */
+    ON j.saga_id = g.id AND j.bucket = g.bucket
 WHERE g.created_at >= :since
   AND g.updated_at < surehook_now() - interval '1 second' * :margin::float8
 GROUP BY g.id, g.event_id, g.status, g.attempt_count
@@ -98,15 +99,17 @@ LIMIT :count;
 
 -- name: check_completed_without_delivery :many
 -- Completed only because its last job is.
-SELECT g.id, g.event_id, 'last attempt ' || COALESCE(last.status::text, 'missing')
-FROM webhook_delivery_sagas g
-LEFT JOIN LATERAL (
-    SELECT status FROM webhook_delivery_jobs j
-    WHERE j.saga_id = g.id AND j.bucket = g.bucket
-    ORDER BY j.attempt_at DESC LIMIT 1
-) AS last ON true
-WHERE g.created_at >= :since AND g.status = 'Completed'
-  AND last.status IS DISTINCT FROM 'Completed'
+SELECT g.id, g.event_id, 'last attempt ' || COALESCE(g.last_status::text, 'missing')
+FROM (
+    SELECT s.id, s.event_id, (
+        SELECT j.status FROM webhook_delivery_jobs j
+        WHERE j.saga_id = s.id AND j.bucket = s.bucket
+        ORDER BY j.attempt_at DESC LIMIT 1
+    ) AS last_status
+    FROM webhook_delivery_sagas s
+    WHERE s.created_at >= :since AND s.status = 'Completed'
+) AS g
+WHERE g.last_status IS DISTINCT FROM 'Completed'
 LIMIT :count;
 
 -- name: check_active_attempt_of_finished_delivery :many
@@ -259,13 +262,9 @@ WHERE d.id = :id AND (:tenant::varchar IS NULL OR s.tenant = :tenant);
 -- A subscription with its newest verification.
 SELECT {Subscription s}, {Verification v AS verification}
 FROM subscriptions s
-LEFT JOIN LATERAL (
-    SELECT id, callback_url, attempts, last_result, last_reason, created_at, last_attempt_at,
-        expires_at, verified_at
-    FROM subscription_verifications
-    WHERE subscription_id = s.id
-    ORDER BY id DESC LIMIT 1
-) AS v ON true
+LEFT JOIN subscription_verifications v ON v.id = (
+    SELECT max(x.id) FROM subscription_verifications x WHERE x.subscription_id = s.id
+)
 WHERE s.id < :before_id
   AND (:id::bigint IS NULL OR s.id = :id)
   AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
@@ -309,15 +308,8 @@ ORDER BY id DESC LIMIT :count;
 -- name: backlog :many
 -- What waits at each stage and for how long. Only open rows are in these indexes, and no more than
 -- :most of them are counted.
-SELECT 'events' AS stage, 'unrouted' AS state, count(*) AS waiting,
-    EXTRACT(epoch FROM surehook_now() - min(created_at)) AS oldest_seconds
-FROM (
-    SELECT e.created_at FROM router_cursor c
-    JOIN events e ON e.bucket = c.bucket AND e.xid >= pg_snapshot_xmax(c.snapshot)
-    LIMIT :most
-) AS unrouted
-UNION ALL
-SELECT 'deliveries', 'Pending', count(*), EXTRACT(epoch FROM surehook_now() - min(next_attempt_at))
+SELECT 'deliveries' AS stage, 'Pending' AS state, count(*) AS waiting,
+    EXTRACT(epoch FROM surehook_now() - min(next_attempt_at)) AS oldest_seconds
 FROM (
     SELECT next_attempt_at FROM webhook_delivery_sagas
     WHERE status = 'Pending' ORDER BY next_attempt_at LIMIT :most
@@ -349,6 +341,16 @@ FROM (
 UNION ALL
 SELECT 'dead_letters', 'kept', count(*), EXTRACT(epoch FROM surehook_now() - min(failed_at))
 FROM (SELECT failed_at FROM dead_letters LIMIT :most) AS kept;
+
+-- name: unrouted :one
+-- The first stage of the backlog: what the router has not read. No more than :most are counted.
+SELECT 'events' AS stage, 'unrouted' AS state, count(*) AS waiting,
+    EXTRACT(epoch FROM surehook_now() - min(created_at)) AS oldest_seconds
+FROM (
+    SELECT e.created_at FROM router_cursor c
+    JOIN events e ON e.bucket = c.bucket AND e.xid >= pg_snapshot_xmax(c.snapshot)
+    LIMIT :most
+) AS unrouted;
 
 -- name: system_figures :one
 -- What some process last counted, and how long ago.
