@@ -114,7 +114,9 @@ class Receivers:
 
 
 def headers_for(signer: Signer, number: int) -> tuple[tuple[str, str], ...]:
-    return signed_headers([signer], message_id(number, 7), 1_700_000_000, BODY, "order.created")
+    return signed_headers(
+        [signer], message_id("0123456789", number, 7), 1_700_000_000, BODY, "order.created"
+    )
 
 
 async def with_surehook(urls: list[str], run: Callable[[Post], Awaitable[float]]) -> float:
