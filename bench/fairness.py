@@ -45,7 +45,8 @@ from typing import Any
 import uvloop
 
 HERE = Path(__file__).resolve()
-sys.path.insert(0, str(HERE.parents[1] / "tests"))
+# The tools of the repository come before tests/tools.
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "tests")]
 
 from support.connections import connected  # noqa: E402
 from support.mysql_server import MariadbServer  # noqa: E402

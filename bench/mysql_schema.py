@@ -18,6 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+# The tools of the repository come before tests/tools.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.mysql_server import MariadbServer
 from support.servers import private_directory
