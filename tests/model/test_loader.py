@@ -52,7 +52,7 @@ def test_sql_without_a_name_is_refused() -> None:
     "header", ["-- name: first", "-- name: first :some", "-- name first :many", "--name: x :one"]
 )
 def test_a_misspelt_header_is_refused(header: str) -> None:
-    with pytest.raises(Bug, match="is no `-- name"):
+    with pytest.raises(Bug, match="is not `-- name"):
         parse(TWO + f"\n{header}\nSELECT 1;\n", "two.sql")
 
 
