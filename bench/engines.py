@@ -68,6 +68,9 @@ Figures = dict[str, float]
 class NullSender:
     """Every request succeeds without leaving the process."""
 
+    opened = 0
+    reused = 0
+
     def __init__(self) -> None:
         self.sent = 0
         self.waited_for: asyncio.Future[float] | None = None

@@ -67,6 +67,9 @@ Figures = dict[str, float]
 class NullSender:
     """Every request succeeds without leaving the process: what is left is the pipeline."""
 
+    opened = 0
+    reused = 0
+
     def __init__(self) -> None:
         self.sent = 0
 
