@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if coverage.measured(config):
-        coverage.leave_out(items, servers.one_of_each(servers.wanted()))
+        coverage.choose(items, servers.one_of_each(servers.wanted()))
 
 
 def pytest_collection_finish() -> None:
@@ -74,10 +74,22 @@ def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    with coverage.around_collection(session.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with coverage.around_test(item):
+        return (yield)
+
+
 @pytest.fixture(autouse=True)
 def measured_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Child processes count only where their code runs nowhere else."""
-    if request.path.relative_to(TESTS).parts[0] not in coverage.CHILDREN_OF:
+    if not coverage.has_measured_children(request.node):
         monkeypatch.delenv(coverage.CHILDREN_MEASURED, raising=False)
 
 

@@ -337,7 +337,7 @@ def test_a_source_file_opens_with_a_docstring_and_stays_readable(path: Path) -> 
 
 
 # Folders of tests that belong to no folder of the package.
-OTHER_TESTS = {"support", "scenarios", "docs", "tools"}
+OTHER_TESTS = {"support", "scenarios", "docs", "tools", "protocol", "faults", "deploy"}
 
 
 def test_a_folder_of_tests_mirrors_a_folder_of_the_package() -> None:
@@ -418,6 +418,18 @@ def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
             continue
         found = TRACES.search(text)
         assert found is None, f"{path.relative_to(REPOSITORY)}: {found and found[0]}"
+
+
+def test_what_the_tree_ignores_is_not_part_of_it() -> None:
+    """Packages that a tool installed, say: a commit of everything once took them along."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert listed.stdout.splitlines()[:3] == []
 
 
 # ── Pages ─────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 Reads   those modules
 Writes  store/*/generated/*.sql, config.default.toml, docs/states.md, docs/roles.md,
-        docs/reference/*.md, client/generated/*.py
+        docs/reference/*.md, client/generated/*.py, deploy/grafana/boards/surehook.json
         (`--check` writes nothing and fails if one is stale)
 """
 
@@ -17,6 +17,7 @@ from surehook.cli.config import default_file
 from surehook.model import roles, states
 from surehook.model.rules import DEPTH_MAX
 from tools import mysql_sql
+from tools.board import board
 from tools.client import client_files
 from tools.pages import NOTE, api_page, components_page, errors_page, metrics_page, page_note
 from tools.reference import cli_page
@@ -623,6 +624,7 @@ def generated() -> dict[Path, str]:
         reference / "components.md": components_page(),
         reference / "metrics.md": metrics_page(),
         repository / "config.default.toml": default_file(),
+        repository / "deploy" / "grafana" / "boards" / "surehook.json": board(),
         **client_files(),
     }
 

@@ -174,10 +174,14 @@ def _plus_interval(node: Node) -> Node:
 
 
 def _any(node: Node) -> Node:
-    """x = ANY (:list) → x IN :list, which the driver writes with its brackets."""
+    """x = ANY (:list) → x IN :list, which the driver writes with its brackets; and of a text with
+    commas, ANY (string_to_array(:text, ',')) → FIND_IN_SET(x, :text)."""
     if not isinstance(node.expression, exp.Any):
         return node
-    return exp.In(this=node.this, field=node.expression.this.unnest())
+    among = node.expression.this.unnest()
+    if isinstance(among, exp.StringToArray):
+        return exp.Anonymous(this="FIND_IN_SET", expressions=[node.this, among.this])
+    return exp.In(this=node.this, field=among)
 
 
 def epoch(node: Node) -> Node:

@@ -117,7 +117,7 @@ def api_page() -> str:
 
 
 def _route(route: Route) -> str:
-    statuses = [*route.answers, *(kind.status for kind in route.problems)]
+    statuses = [*route.answers, *(404,) * route.has_id, *(kind.status for kind in route.problems)]
     answers = ", ".join(str(status) for status in dict.fromkeys(statuses))
     scope = route.scope or "—"
     return f"| `{route.method} {route.path}` | {scope} | {route.summary} | {answers} |"

@@ -16,7 +16,7 @@ INTRODUCTION = """# Commands
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | understood, and the answer is no: not found, not delivered, a broken invariant |
+| 1 | declined: understood, but not found, not delivered, a broken invariant |
 | 2 | wrong use: an option, an input or the configuration; nothing was done |
 | 3 | a database or a service cannot be reached |
 | 70 | a bug |

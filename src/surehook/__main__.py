@@ -1,6 +1,6 @@
 """The command `surehook`: runs it and turns what went wrong into one line and an exit code.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong use, 3 unreachable, 70 a bug, 130 Ctrl-C.
+Exit codes: 0 done, 1 declined, 2 wrong use, 3 unreachable, 70 a bug, 130 Ctrl-C.
 
 What it needs is imported when it runs: an installation of the client alone has the command too, but
 not the packages, and gets one line that says so.

@@ -4,8 +4,9 @@
     ├── UsageError                2    the operator: a setting, a flag or an input is wrong
     │   ├── ConfigError           2    … in the configuration
     │   └── FieldRefused          2    … in a named field
-    ├── AnswerIsNo                1    nobody: the question was understood and the answer is no
-    │   └── NotFound              1    … because there is no such thing
+    ├── Declined                  1    nobody: it was understood, and the result is negative
+    │   ├── NotFound              1    … because there is no such thing
+    │   └── Stale                 1    … because it was changed since
     ├── Unreachable               3    the surroundings: a database or service does not answer
     │   ├── DatabaseUnreachable   3    … the database
     │   └── EmbeddedServerError   3    … the server that we start ourselves cannot run
@@ -50,17 +51,17 @@ class FieldRefused(UsageError):
         self.field = field
 
 
-class AnswerIsNo(SurehookError):
-    """Understood, done, and the answer is no."""
+class Declined(SurehookError):
+    """It was understood, and the result is negative: refused, not found, not fit."""
 
     exit_code = 1
 
 
-class NotFound(AnswerIsNo):
+class NotFound(Declined):
     """There is none with this id, or it belongs to someone else."""
 
 
-class Stale(AnswerIsNo):
+class Stale(Declined):
     """It was changed since it was read."""
 
 

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support import OpenStore
-from support.api import NewKey, OpenApi
+from support import Configure, OpenStore
+from support.api import ADMIN_KEY, FLAGS, NewKey, OpenApi
 from support.http import Client
+from support.pipeline import running
 from support.rows import a_saga, an_event
 from support.waiting import until
 from surehook import __version__, observe
-from surehook.cli.serve import event_loop
 from surehook.model.records import Heartbeat, Myself
 from surehook.model.states import SagaStatus
 from surehook.observe.facts import Level
 from surehook.observe.metrics import METRICS, Figures, Metrics
+from surehook.process.serve import event_loop
 from surehook.store import store_of
+from surehook.store.logins import DatabaseAccess
 from surehook.store.registry import RegistryStore
 
 
@@ -143,8 +145,33 @@ async def test_figures_show_rates_backlog_age_and_connections(
     assert figures["surehook_backlog", "dead_letters", "kept"] == 0
     assert figures["surehook_component_step_age_seconds", "api"] >= 0
     assert figures["surehook_database_connections", "ingest", "idle"] >= 1
+    assert figures["surehook_database_bytes",] > 0
+    assert figures["surehook_loop_lag_seconds",] >= 0
     families = {family.name for family in text_string_to_metric_families(reply.body.decode())}
     assert families == {name.removesuffix("_total") for name in METRICS}
+
+
+async def test_requests_are_counted_by_route_and_status_wherever_figures_are_served(
+    access: DatabaseAccess, configure: Configure
+) -> None:
+    flags = {**FLAGS, "observe.listen": "127.0.0.1:0"}
+    async with running(configure(flags), access, ("api",)) as process:
+        assert process.api is not None and process.listener is not None
+        client = Client(process.api.address, ADMIN_KEY)
+        for path in ("/v1/events/1", "/v1/events/2", "/v1/nothing", "/v1/events?x=1"):
+            await client.get(path)
+        await client.post("/v1/events", {"event_type": "a", "payload": 1})
+        await client.with_key(None).post("/v1/events", {"event_type": "a", "payload": 1})
+        figures = samples((await Client(process.listener.address).get("/metrics")).body)
+    counted = {key[1:]: n for key, n in figures.items() if key[0] == "surehook_api_requests_total"}
+    assert counted == {
+        ("GET /v1/events/{id}", "404"): 2,
+        ("GET /v1/events", "422"): 1,
+        ("other", "404"): 1,
+        ("POST /v1/events", "202"): 1,
+        ("POST /v1/events", "401"): 1,
+    }
+    assert figures["surehook_requests_bytes",] == 0
 
 
 async def test_figures_need_a_key_unless_they_are_open(

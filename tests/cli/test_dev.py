@@ -151,6 +151,20 @@ def assert_ends_cleanly(process: subprocess.Popen[str], home: Path) -> None:
     assert "running: no" in stopped.stdout
 
 
+def test_several_processes_show_the_same_and_end_together(home: Path) -> None:
+    with development(home, "--processes", "2") as running, running.client() as client:
+        client.publish("demo.hello", {"number": 2})
+        assert running.process.stdout is not None
+        assert running.process.stdout.readline() == "\n"
+        assert '{"number": 2}' in running.process.stdout.readline().replace('":2', '": 2')
+        below = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
+        pids = below.read_text().split()
+        assert running.end() == 0
+        assert running.process.stderr is not None and running.process.stderr.read() == ""
+    assert len(pids) == 3  # with the database's supervisor
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 # ── Endpoints of the user's own ───────────────────────────────────────────────────────────────
 
 

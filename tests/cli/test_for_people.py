@@ -20,11 +20,19 @@ from surehook.model.wording import counted
 from surehook.process.components import COMPONENTS
 
 FIGURES: dict[str, object] = {
-    "machine": {"cores": 2, "fsyncs_per_s": 900},
-    "deliveries_per_s": 1200,
-    "cpu_us_per_delivery": {"database": 300.5, "all": 700.0},
-    "deliveries_per_s_with_old_rows": 1100,
-    "cpu_us_per_delivery_with_old_rows": {"database": 310.5, "all": 720.0},
+    "valid": True,
+    "cases": {
+        "default": {
+            "deliveries_per_s": 1200,
+            "cpu_us_per_delivery": {"database": 300.5, "all": 700.0},
+            "latency_low_load_ms": {"p50": 5.5, "p99": 9.5},
+            "memory_megabytes": {"worker": 54.5},
+            "normalised": {"cpu_per_delivery": 0.9},
+        },
+        "idle": {"queries_per_s": 4.5},
+    },
+    "not_run": {"mariadb": "it is not here"},
+    "normalised_by": "a piece of work",
 }
 SOURCE = Path(output.__file__).parents[1]
 NOBODY = {"SUREHOOK_URL": "http://127.0.0.1:1"}
@@ -88,9 +96,10 @@ def test_bench_prints_a_table_for_people_and_the_same_as_json(
         shown = run_command(("bench",), {}).out
         assert json.loads(run_command(("bench", "--json"), {}).out) == FIGURES
     rows = [re.split(r"  +", line) for line in shown.splitlines()]
-    assert rows[0] == ["FIGURE", "VALUE", "WITH_OLD_ROWS"]
-    assert ["deliveries per s", "1200", "1100"] in rows
-    assert ["cpu us per delivery: database", "300.5", "310.5"] in rows
+    assert rows[0][0] == "CASE"
+    assert ["default", "1200", "700", "300.5", "5.5", "9.5", "-", "-", "0.9"] in rows
+    assert ["default", "memory megabytes", "worker 54.5"] in rows
+    assert ["idle", "queries per s", "4.5"] in rows
     assert "{" not in shown
 
 

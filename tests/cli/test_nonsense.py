@@ -86,6 +86,7 @@ DATABASES = (
     "//127.0.0.1:1/d?ssl-ca=/nowhere&ssl-mode=VERIFY_CA",
 )
 NOWHERE = {"SUREHOOK_DATABASE_URL": "postgresql://127.0.0.1:1/d", "SUREHOOK_ROLES": "off"}
+MEASURED = {"valid": True, "cases": {}, "not_run": {}, "normalised_by": "nothing"}
 NOBODY = {"SUREHOOK_URL": "http://127.0.0.1:1", "SUREHOOK_API_KEY": "shk_x"}
 
 
@@ -103,7 +104,7 @@ def nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmbeddedServer, "start_detached", refuse)
     monkeypatch.setattr("surehook.receiver.listen.Listener.__init__", taken)
     monkeypatch.setattr("time.sleep", lambda _: None)  # between two tries of a call
-    monkeypatch.setattr("surehook.bench.run", lambda *_: {})
+    monkeypatch.setattr("surehook.bench.run", lambda *_: MEASURED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -113,6 +113,28 @@ async def test_a_rotated_secret_is_shown_once(command: Command, owner: Any) -> N
     assert given.json()["secret"] == SECRET and given.json()["old_secrets_expire_at"]
 
 
+async def test_a_rotated_key_pair_shows_its_public_key_and_leaves_the_secret_alone(
+    command: Command, owner: Any
+) -> None:
+    made = await command("subscription", "create", "order.paid", URL, "--signature", "v1,v1a")
+    number = made.facts()["id"]
+    done = await command("subscription", "rotate-secret", number, "--signature", "v1a")
+    assert done.code == 0 and done.out.startswith(
+        f"subscription {number} signs with a new key pair"
+    )
+    assert done.facts()["public_key"].startswith("whpk_") and "secret" not in done.facts()
+    assert done.facts()["public_key"] != made.facts()["public_key"]
+    assert "public key" in done.err and "not shown again" not in done.err
+    live = await owner.fetch(
+        "SELECT scheme, count(*) FROM subscription_secrets WHERE expires_at IS NULL GROUP BY scheme"
+    )
+    assert sorted(map(tuple, live)) == [("v1", 1), ("v1a", 1)]
+    refused = await command(
+        *("subscription", "rotate-secret", number, "--signature", "v1a", "--secret", SECRET)
+    )
+    assert refused.code == 2 and "made by the server" in refused.err
+
+
 WRONG = (
     (["create", "order paid", URL], "event_type"),
     (["create", "order.paid", "http://shop.example"], "callback_url"),

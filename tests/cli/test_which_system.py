@@ -24,7 +24,7 @@ from surehook.process.running import noted, programs
 
 # These bring a system into being, or are one; every other command must find one.
 CREATING = {"dev", "serve", "run", "migrate", "db start", "bench", "listen"}
-WITHOUT_A_SYSTEM = {"config", "completion"}
+WITHOUT_A_SYSTEM = {"config", "completion", "health", "init"}
 ON_DATABASE = {
     *("key create", "key list", "key revoke", "doctor", "check", "db psql", "db upgrade"),
     *("installation show", "installation renew"),

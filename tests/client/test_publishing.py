@@ -20,6 +20,7 @@ import pytest
 from support.either import Either
 from support.receiver import Answer, Receiver
 from support.scripted_api import KEY, Fault, ScriptedApi
+from support.waiting import PATIENCE
 from surehook.client import (
     AsyncClient,
     Client,
@@ -33,6 +34,8 @@ from surehook.client import (
 )
 
 QUICK = Retry(pause_first=0.001, pause_max=0.01)
+OFTEN = Retry(tries_max=50, pause_first=0.001, pause_max=0.01)
+LATE = (Fault.SLOW_AFTER, Fault.DRIP_AFTER)
 ONCE = Retry(tries_max=1)
 
 
@@ -82,11 +85,12 @@ async def test_an_event_is_published_in_three_lines(api: ScriptedApi, connect: A
 async def test_whatever_fails_exactly_one_event_is_stored(
     api: ScriptedApi, connect: Any, fault: Fault
 ) -> None:
-    client = connect(timeout=0.3)
+    client = connect(timeout=0.3 if fault in LATE else PATIENCE, retry=OFTEN)
     api.script(fault, fault)
     published = await client("publish", "order.paid", {"order": 1})
     assert len(api.events) == 1
-    assert len(api.requests) == 3
+    # On a busy machine a good answer may be too late as well.
+    assert len(api.requests) >= 3 if fault in LATE else len(api.requests) == 3
     assert (published.id, published.duplicate) == (1, False)
     assert len({headers["x-request-id"] for _, _, headers, _ in api.requests}) == 1
 
@@ -94,7 +98,7 @@ async def test_whatever_fails_exactly_one_event_is_stored(
 async def test_many_threads_or_tasks_through_random_faults_store_each_event_once(
     api: ScriptedApi, connect: Any
 ) -> None:
-    client = connect(timeout=0.5, retry=Retry(tries_max=50, pause_first=0.001, pause_max=0.01))
+    client = connect(timeout=PATIENCE, retry=OFTEN)
     faults = [Fault.RESET_AFTER, Fault.STATUS_503, Fault.CLOSED_AFTER, Fault.RESET_BEFORE]
     api.script(*(faults * 10))
     results = await asyncio.gather(*(client("publish", "a", number) for number in range(60)))

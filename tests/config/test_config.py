@@ -76,6 +76,7 @@ OTHERS: dict[str, tuple[tuple[str, object], tuple[str, object]]] = {
     "api.answer_timeout": (("500ms", 0.5), ("1m", 60.0)),
     "api.key_failures": (("1", 1), ("99", 99)),
     "api.metrics_open": (("on", True), ("false", False)),
+    "serve.processes": (("1", 1), ("64", 64)),
     "observe.listen": (("off", "off"), ("[::1]:9464", "[::1]:9464")),
     "log.level": (("debug", "debug"), ("error", "error")),
     "log.format": (("json", "json"), ("text", "text")),
@@ -135,6 +136,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "api.answer_timeout": ("0.4", "301s"),
     "api.key_failures": (0, "x"),
     "api.metrics_open": ("maybe",),
+    "serve.processes": (0, 65, "two"),
     "observe.listen": ("9464", "on", True),
     "log.level": ("loud", 1),
     "log.format": ("xml",),
@@ -380,6 +382,71 @@ def test_no_error_shows_a_wrong_component_url() -> None:
     with pytest.raises(ConfigError) as refused:
         load(NOTHING, {"SUREHOOK_DATABASE_URL_ROUTER": "router:sesame@h/d"})
     assert "sesame" not in str(refused.value)
+
+
+# What a secret setting may look like.
+GOOD = {
+    "SUREHOOK_DATABASE_URL": "postgresql://user:sesame@h/d",
+    "SUREHOOK_DELIVERY_PROXY": "http://user:sesame@proxy:1",
+}
+
+
+@pytest.mark.parametrize("setting", SECRET_SETTINGS, ids=lambda setting: setting.key)
+def test_every_secret_can_stand_in_a_file_and_is_hidden_as_ever(
+    setting: Setting, tmp_path: Path
+) -> None:
+    value = GOOD.get(setting.variable, SECRET)
+    (tmp_path / "secret").write_text(f"{value}\n")
+    environment = {f"{setting.variable}_FILE": str(tmp_path / "secret")}
+    loaded = load(NOTHING, environment, {"database.roles": False})
+    assert loaded.optional_text(setting.key) == value
+    assert loaded.origins[setting.key].source == f"{setting.variable}_FILE"
+    shown = shown_everywhere(loaded)
+    assert SECRET not in shown and "sesame" not in shown
+
+
+def test_the_url_of_a_login_can_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://router:sesame@h/d")
+    environment = {
+        "SUREHOOK_DATABASE_URL": "postgresql://h/d",
+        "SUREHOOK_DATABASE_URL_ROUTER_FILE": str(tmp_path / "url"),
+    }
+    assert load(NOTHING, environment).login_urls == {"router": "postgresql://router:sesame@h/d"}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "The file of SUREHOOK_ROLE_SECRET_FILE cannot be read: "),
+        (b" \n", "is empty."),
+        (b"\xff\xfe", "is not text."),
+        (b"sesame", "database.role_secret must be a text of at least 16 characters"),
+    ],
+)
+def test_a_file_without_a_usable_secret_is_refused_in_one_line(
+    content: bytes | None, says: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        load(NOTHING, {"SUREHOOK_ROLE_SECRET_FILE": str(tmp_path / "secret")})
+    assert says in str(refused.value) and "sesame" not in str(refused.value)
+    assert "SUREHOOK_ROLE_SECRET_FILE" in str(refused.value)
+
+
+def test_a_secret_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    file = str(tmp_path / "secret")
+    environment = {"SUREHOOK_ROLE_SECRET": SECRET, "SUREHOOK_ROLE_SECRET_FILE": file}
+    with pytest.raises(ConfigError, match="are both set"):
+        load(NOTHING, environment)
+    environment["SUREHOOK_ROLE_SECRET"] = ""  # as a compose file says that it is not set
+    assert load(NOTHING, environment).optional_text("database.role_secret") == SECRET
+
+
+def test_only_a_secret_can_stand_in_a_file() -> None:
+    with pytest.raises(ConfigError, match="There is no setting SUREHOOK_LISTEN_FILE"):
+        load(NOTHING, {"SUREHOOK_LISTEN_FILE": "/etc/hostname"})
 
 
 @pytest.mark.parametrize(

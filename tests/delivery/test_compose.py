@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +30,7 @@ from surehook.model.records import (
 SEALER = Sealer([bytes(32)])
 SECRET = new_shared_secret().reveal()
 URL = "https://example.com/hook"
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 11, 15, 20, 55, 1, 123456, UTC)
 COMPOSER = Composer(SEALER, "0123456789", 10.0, 20.0)
 ASKED_AND_GIVEN = [(None, 10.0), (3.0, 3.0), (60.0, 20.0)]
 
@@ -87,7 +86,7 @@ def test_every_request_is_signed_at_the_time_of_the_database(
     make: Callable[[], Request], identity: str, event_type: str
 ) -> None:
     request = make()
-    message = receive.verify(request.headers, request.body, SECRET, now=time.time())
+    message = receive.verify(request.headers, request.body, SECRET, now=NOW.timestamp())
     assert message.id.startswith(identity)
     headers = dict(request.headers)
     assert headers["webhook-event-type"] == event_type

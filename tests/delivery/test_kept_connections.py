@@ -23,6 +23,7 @@ async def test_one_connection_serves_one_request_after_the_other() -> None:
         for _ in range(20):
             assert (await sender.send(request(receiver.url))).delivered
         assert sender.idle_connections == 1
+        assert (sender.opened, sender.reused) == (1, 19)
     assert receiver.connections == 1 and receiver.count == 20
 
 

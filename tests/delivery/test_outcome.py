@@ -102,6 +102,11 @@ def test_a_retry_after_date_is_measured_by_the_endpoints_own_clock() -> None:
     assert parse_retry_after(ninety_seconds_later, "nonsense", NOW) == 0
 
 
+def test_the_wait_for_a_retry_after_date_does_not_end_before_it() -> None:
+    in_the_middle_of_a_second = NOW + 0.4
+    assert parse_retry_after("Tue, 14 Nov 2023 22:13:22 GMT", None, in_the_middle_of_a_second) == 2
+
+
 @pytest.mark.parametrize(
     ("value", "date", "seconds"),
     [

@@ -71,7 +71,7 @@ def test_columns_are_named_after_the_fields() -> None:
 
 
 def test_a_row_becomes_a_record_by_its_columns_names() -> None:
-    columns = list(fields.labels(Thing, {"part"}))
+    columns = tuple(fields.labels(Thing, {"part"}))
     row = [{"id": 1, "part_id": 2, "part_made_at": AT}.get(name, name) for name in columns]
     made = fields.builder(Thing, columns)(row)
     assert (made.id, made.owner, made.url, made.origin) == (1, "owner", "url", "origin")
@@ -81,6 +81,6 @@ def test_a_row_becomes_a_record_by_its_columns_names() -> None:
 
 def test_a_record_inside_is_none_where_its_row_is_missing_or_was_not_asked_for() -> None:
     for inside in ({"part"}, set[str]()):
-        columns = list(fields.labels(Thing, inside))
+        columns = tuple(fields.labels(Thing, inside))
         row = [None if name.startswith("part") else 1 for name in columns]
         assert fields.builder(Thing, columns)(row).part is None

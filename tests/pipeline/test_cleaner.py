@@ -12,6 +12,7 @@ from support.clock import Clock
 from support.pipeline import facts, running
 from support.rows import a_job, a_saga, a_subscription, many_sagas
 from support.waiting import PATIENCE, until_row
+from surehook.model.records import Lane
 from surehook.model.states import LEASE_EXPIRIES_MAX, JobStatus
 from surehook.pipeline import cleaner as cleaner_module
 from surehook.pipeline.cleaner import POLL_MAX_SECONDS, Cleaner
@@ -65,6 +66,16 @@ async def test_only_expired_leases_are_reset(
     assert fields["lease_expiration"] is not None and fields["lease_resets"] == 1
 
 
+@pytest.mark.parametrize("lane", Lane)
+async def test_a_lease_that_expires_is_reset_in_whichever_lane_its_job_is(
+    owner: Any, cleaner: Cleaner, clock: Clock, lane: Lane
+) -> None:
+    job_id = await a_job(owner, status=JobStatus.LEASED, lease_seconds=5, lane=lane)
+    await clock.shift(6)
+    await cleaner.step()
+    assert tuple(await owner.fetchrow(JOB, job_id))[:2] == ("Pending", 1)
+
+
 async def test_the_sixth_expiry_fails_the_job_and_hints_its_saga(
     owner: Any, cleaner: Cleaner, hints: Hints
 ) -> None:
@@ -80,9 +91,12 @@ async def test_the_sixth_expiry_fails_the_job_and_hints_its_saga(
             "lease_until = surehook_now() - interval '1 second'",
             number,
         )
-        await cleaner.step()
+        with facts() as reported:
+            await cleaner.step()
         status, resets, *_ = await owner.fetchrow(JOB, job_id)
         assert (status, resets) == ("Failed" if number == 6 else "Pending", number)
+        ((_, fields),) = reported
+        assert fields["error_code"] == ("LEASE_EXPIRED" if number == 6 else None)
     assert tuple(await owner.fetchrow(JOB, job_id)) == (
         "Failed",
         6,

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from support import OpenStore, servers
+from support import OpenStore, dialects, servers
 from support.clock import Clock
 from support.pipeline import broken_invariants
 from support.rows import a_subscription, an_event
 from support.servers import Server
+from support.waiting import until
+from surehook.errors import DatabaseUnreachable
 from surehook.pipeline.router import Router
 from surehook.process.check import check
 from surehook.store import router as common
@@ -147,6 +149,103 @@ async def test_an_event_routed_before_the_change_that_wants_it_was_committed_is_
         await route_all(router)
         assert await pairs(owner) == set()
         await transaction.commit()
+    await route_all(router)
+    assert await pairs(owner) == {(event, subscription)}
+    assert await broken_invariants(open_store) == {}
+
+
+async def test_what_was_made_good_is_looked_at_again_in_another_session(
+    owner: Any, router: Router, open_store: OpenStore, database_url: str
+) -> None:
+    """It may be one of a standby that was behind: what this process wrote last is not there."""
+    subscription = await a_subscription(owner, active=False)
+    async with servers.connected(database_url) as administrator:
+        transaction = administrator.transaction()
+        await transaction.start()
+        await administrator.execute("UPDATE subscriptions SET active = true")
+        event = await an_event(owner)
+        await route_all(router)
+        await transaction.commit()
+    await route_all(router)
+    assert await pairs(owner) == {(event, subscription)}
+    await owner.execute("DELETE FROM webhook_delivery_sagas")
+    await route_all(router)
+    assert await pairs(owner) == set()  # in the same session nothing can be missing
+    await dialects.end_sessions(owner, "router")
+    await until(lambda: routed_again(router))
+    assert await pairs(owner) == {(event, subscription)}
+
+
+async def routed_again(router: Router) -> bool:
+    """Its connections may fail once each."""
+    try:
+        await route_all(router)
+    except DatabaseUnreachable:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("looked_at", [False, True], ids=["unseen", "seen"])
+@pytest.mark.parametrize("buckets", [1, 4])
+async def test_an_event_routed_before_that_change_was_committed_survives_that_it_is_undone(
+    owner: Any,
+    router: Router,
+    open_store: OpenStore,
+    database_url: str,
+    buckets: int,
+    looked_at: bool,
+) -> None:
+    """On and off again before the router has looked, so that it never sees that interval begin."""
+    subscription = await a_subscription(owner, active=False)
+    async with servers.connected(database_url) as administrator:
+        transaction = administrator.transaction()
+        await transaction.start()
+        await administrator.execute("UPDATE subscriptions SET active = true")
+        events = [await an_event(owner, bucket=number % buckets) for number in range(120)]
+        await route_all(router)
+        await transaction.commit()
+    await switch(owner, active=False)
+    missed = await an_event(owner)
+    if looked_at:
+        await route_all(router)
+        assert await owner.fetchval(HELD) == 120
+    await switch(owner, active=True)
+    await route_all(router)
+    assert await pairs(owner) == {(event, subscription) for event in events}
+    assert missed not in {event for event, _ in await pairs(owner)}
+    assert await owner.fetchval(HELD) == 0
+    assert await broken_invariants(open_store) == {}
+
+
+async def test_an_event_survives_that_its_subscription_is_switched_off_while_the_router_looks(
+    owner: Any,
+    router: Router,
+    open_store: OpenStore,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is found as owed, and when its saga is to be made its subscription is off."""
+    subscription = await a_subscription(owner, active=False)
+    store = type(router._store)
+    unrouted = store.unrouted
+
+    async def switched_off_meanwhile(*given: Any) -> Any:
+        found = await unrouted(*given)
+        await switch(owner, active=False)
+        return found
+
+    async with servers.connected(database_url) as administrator:
+        transaction = administrator.transaction()
+        await transaction.start()
+        await administrator.execute("UPDATE subscriptions SET active = true")
+        event = await an_event(owner)
+        await route_all(router)
+        await transaction.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "unrouted", switched_off_meanwhile)
+        await route_all(router)
+    assert await pairs(owner) == set()
+    await switch(owner, active=True)
     await route_all(router)
     assert await pairs(owner) == {(event, subscription)}
     assert await broken_invariants(open_store) == {}

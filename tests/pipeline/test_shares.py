@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Collection
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,11 +137,24 @@ def filled(tenants: int, limits: Limits) -> OpenJobs:
 
 def test_one_tenant_gets_two_thirds_and_a_hundred_leave_room_for_one_more() -> None:
     limits = Limits.of(open_jobs=4000, slots=256, slow_slots=256)
-    assert filled(1, limits).total == 4000 * ALPHA // (ALPHA + 1)
+    assert filled(1, limits).total == (4000 - limits.kept) * ALPHA // (ALPHA + 1)
     for tenants in (1, 10, 100):
         full = filled(tenants, limits)
         made = plan([proven(0, "another", 10)], 500, full, limits)
         assert sum(share.places for share in made.shares) >= 1, tenants
+
+
+@pytest.mark.parametrize("tenants", [10, 20, 100])
+def test_tenants_that_come_one_after_the_other_leave_a_place_for_one_more(tenants: int) -> None:
+    limits = Limits.of(open_jobs=400, slots=32, slow_slots=32)
+    open_jobs = OpenJobs()
+    for number in range(1, tenants + 1):
+        tenant = f"hog-{number}"
+        for share in plan([proven(number, tenant, 39)], 400, open_jobs, limits).shares:
+            open_jobs.add(tenant, Lane.BULK, share.places)
+    another = [proven(0, "another", 10)]
+    made = plan(another, 400, open_jobs, limits, bulk_flows=False)
+    assert sum(share.places for share in made.shares) >= 1
 
 
 def test_a_tenant_with_little_under_way_goes_by_express_and_one_with_much_does_not() -> None:

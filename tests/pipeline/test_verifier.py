@@ -24,7 +24,7 @@ from surehook.delivery.secrets import Sealer, parse_keys
 from surehook.delivery.signature import new_shared_secret
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
-from surehook.model.records import Verification
+from surehook.model.resources.subscription import Verification
 from surehook.pipeline.service import Service
 from surehook.pipeline.verifier import Verifier
 from surehook.store import store_of

@@ -133,6 +133,9 @@ async def test_only_as_many_jobs_are_leased_as_there_are_free_slots(
     for _ in range(5):
         await each.step()
     assert await counted(owner) == {"Leased": 4, "Pending": 16}
+    shown = {(metric, *labels): value for metric, labels, value in each.figures()}
+    assert shown["surehook_worker_requests", "under_way"] == 4
+    assert shown["surehook_worker_requests", "most"] >= 4
     gate.opened.set()
 
     async def all_done() -> bool:
@@ -200,6 +203,48 @@ async def test_what_waits_for_an_endpoint_that_hangs_holds_up_no_other(
     assert await owner.fetchval(lanes, Lane.BULK) == 0
     let_go.set()
     await until(lambda: done(60))
+
+
+async def test_what_waits_behind_others_that_hang_is_sent_beside_them(
+    owner: Any, worker: Make
+) -> None:
+    """More endpoints hang than there are places for; they have all answered before."""
+    gate = Gate()
+    gate.opened.set()
+
+    async def answer(request: Request) -> Outcome:
+        return DELIVERED if request.url.endswith("/answers") else await gate(request)
+
+    sender = FakeSender(answer)
+    each = await worker(sender, concurrency=16, slow_requests=16)
+
+    async def done(count: int) -> bool:
+        await each.step()
+        return (await counted(owner)).get("Completed", 0) == count
+
+    answers = await a_subscription(owner, callback_url="https://receiver.example/answers")
+    hogs = [
+        await a_subscription(
+            owner, tenant=f"hog-{number % 5}", callback_url=f"https://receiver.example/{number}"
+        )
+        for number in range(40)
+    ]
+    # Those that will hang have answered last.
+    for subscription_id in (answers, *hogs):
+        await jobs_for(owner, 1, subscription_id=subscription_id)
+    await until(lambda: done(41))
+    gate.opened.clear()
+    for subscription_id in (*hogs, *hogs, answers):
+        await jobs_for(owner, 1, subscription_id=subscription_id)
+    await jobs_for(owner, 9, subscription_id=answers)
+    await until(lambda: done(51))
+    express = "SELECT count(*) FROM webhook_delivery_jobs WHERE lane = $1 AND status = $2"
+    assert await owner.fetchval(express, Lane.EXPRESS, "Completed") == 10
+    # What is kept for tenants with little to do was not used up for it.
+    assert await owner.fetchval(express, Lane.EXPRESS, "Leased") <= 2
+    gate.opened.set()
+    await until(lambda: done(131))
+    await each.drain()
 
 
 @pytest.mark.parametrize("compressible", [True, False])
@@ -456,7 +501,8 @@ async def test_a_job_that_kills_its_worker_each_time_fails_alone_after_its_sixth
 # ── Results ───────────────────────────────────────────────────────────────────────────────────
 
 
-def report(job_id: int, status: JobStatus, token: int) -> JobReport:
+def report(job_id: int, status: JobStatus, token: int, resets: int = -1) -> JobReport:
+    """By default of a lease that was lost since: jobs here have been reset once more than then."""
     delivered = status is JobStatus.COMPLETED
     return JobReport(
         JobId(job_id),
@@ -467,6 +513,7 @@ def report(job_id: int, status: JobStatus, token: int) -> JobReport:
         None,
         None,
         token,
+        resets,
     )
 
 
@@ -486,6 +533,17 @@ async def test_a_worker_that_lost_its_lease_may_only_report_success(
     else:
         assert written == []
         assert row[0] == now_is
+
+
+@pytest.mark.parametrize("now_is", [JobStatus.PENDING, JobStatus.LEASED])
+async def test_a_success_is_not_written_to_another_job_that_has_got_the_same_number(
+    owner: Any, open_store: OpenStore, now_is: JobStatus
+) -> None:
+    """A standby that was behind gives numbers out again; its new job was never reset."""
+    job_id = await a_job(owner, status=now_is, lease_token=2)
+    store = store_of(WorkerStore, await open_store("worker"), "w")
+    assert not await store.finish_jobs(0, [report(job_id, JobStatus.COMPLETED, 1, resets=0)])
+    assert await owner.fetchval("SELECT status FROM webhook_delivery_jobs") == now_is
 
 
 async def test_the_worker_that_was_overtaken_by_a_late_success_is_refused(

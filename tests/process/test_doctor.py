@@ -21,7 +21,7 @@ from support.servers import Server, connected, private_directory
 from support.waiting import PATIENCE
 from surehook.config import load
 from surehook.embedded.server import EmbeddedServer
-from surehook.errors import AnswerIsNo, DatabaseUnreachable
+from surehook.errors import DatabaseUnreachable, Declined
 from surehook.model.roles import ROLES
 from surehook.process.doctor import examine, refuse_if_unsafe
 from surehook.store.findings import Finding, Level
@@ -85,7 +85,7 @@ def run_cli(*arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
     from surehook.cli import surehook
 
     done = CliRunner().invoke(surehook, ["--config", "/dev/null", *arguments], env=dict(env))
-    if isinstance(done.exception, (AnswerIsNo, DatabaseUnreachable)):
+    if isinstance(done.exception, (Declined, DatabaseUnreachable)):
         return done.exception.exit_code, str(done.exception)
     return done.exit_code, done.stdout
 
@@ -181,7 +181,7 @@ async def test_fsync_off_is_refused_unless_permitted(
     assert finding.level is Level.WRONG
     assert finding.says == "The server may lose acknowledged events: fsync off."
     assert "database.allow_unsafe" in finding.advice
-    with pytest.raises(AnswerIsNo, match="may lose acknowledged events"):
+    with pytest.raises(Declined, match="may lose acknowledged events"):
         await refuse_if_unsafe(configure(), "postgresql:", owner)
     permitted = about(await examine(configure(UNSAFE), access), "durability")
     assert permitted.level is Level.NOTE

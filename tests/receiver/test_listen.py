@@ -48,10 +48,11 @@ class Listening:
         address = urlsplit(self.url)
         context = ssl.create_default_context(cafile=self.ca_file)
         connection = http.client.HTTPSConnection(
-            address.hostname or "", address.port, timeout=timeout, context=context
+            address.hostname or "", address.port, timeout=PATIENCE, context=context
         )
         try:
             connection.request("POST", "/in?x=1", body, headers)
+            connection.sock.settimeout(timeout)  # not for the way there
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

@@ -35,10 +35,11 @@ def post(
     context = ssl.create_default_context(cafile=str(receiver.ca_file))
     address = urlsplit(receiver.url)
     connection = http.client.HTTPSConnection(
-        address.hostname or "", address.port, timeout=timeout, context=context
+        address.hostname or "", address.port, timeout=PATIENCE, context=context
     )
     try:
         connection.request("POST", path, body, headers)
+        connection.sock.settimeout(timeout)  # not for the way there
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

@@ -73,7 +73,7 @@ async def test_six_workers_lease_six_thousand_jobs_once_each(
                 return  # what the others hold is theirs, and will be finished by them
             leased.update(job.job_id for job in jobs)
             done = [
-                JobReport(job.job_id, JobStatus.COMPLETED, 200, None, None, "ok", None, token)
+                JobReport(job.job_id, JobStatus.COMPLETED, 200, None, None, "ok", None, token, 0)
                 for job in jobs
             ]
             written.update(job_id for job_id, _ in await store.finish_jobs(0, done))

@@ -182,6 +182,29 @@ async def test_tenants_that_begin_to_hang_one_after_the_other_leave_room_for_the
         await until_row(owner, UNFINISHED, wanted=0)
 
 
+async def test_a_tenant_with_little_is_served_though_a_backlog_of_others_hides_how_little_it_is(
+    owner: Any, configure: Configure, access: DatabaseAccess
+) -> None:
+    """What it has comes among theirs: it waits where they wait, behind what hangs."""
+    hanging, tenants = 60, 20
+    await subscribe(owner, hanging, tenants, None)
+    sender = Hogs()
+    async with running(configure(FLAGS), access, sender=sender), sender.released():
+        await delivered(owner, "known", 20)
+        await prove(owner, hanging, tenants)
+        sender.hang.set()
+        await owner.execute(
+            "INSERT INTO events (event_type, tenant, payload) "
+            "SELECT CASE WHEN n % 25 = 0 THEN 'quick' ELSE 'slow' END, "
+            "CASE WHEN n % 25 = 0 THEN 'known' ELSE CONCAT('hog-', n % 20) END, '{}' "
+            "FROM generate_series(1, 250) AS n"
+        )
+        await until_row(owner, OF_TENANT, "known", wanted=30)
+        assert len(sender.hung) == sender.under_way > 0  # none of them has ended
+        sender.let_go.set()
+        await until_row(owner, UNFINISHED, wanted=0)
+
+
 async def test_endpoints_that_hang_are_tried_one_request_at_a_time_and_recover_by_themselves(
     owner: Any, configure: Configure, access: DatabaseAccess
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.old_program import ROOT, NoHistory, Program, unpack_previous
+from support.old_program import ROOT, NoHistory, Previous, Program
 from support.pipeline import ALL
 from support.processes import environment
 from support.receiver import Receiver
@@ -17,7 +17,6 @@ from support.rows import a_subscription, an_event
 from support.servers import Server, connected
 from support.waiting import until, until_row
 from surehook.store.logins import DatabaseAccess
-from surehook.store.migrations import migrations
 
 COMPLETED = "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Completed'"
 WORK = ("serve", "--components", ",".join(ALL))
@@ -33,17 +32,15 @@ async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replace
     owner: Any, server: Server, access: DatabaseAccess, tmp_path: Path
 ) -> None:
     try:
-        unpack_previous(server.engine, tmp_path / "previous")
+        previous = Previous(server.engine, tmp_path / "previous")
     except NoHistory as reason:
         pytest.skip(f"The previous program cannot be had from git: {reason}")
-    given = environment(access, database_allow_unsafe="on", observe_listen="off")
-    # No API here, whose settings the previous program need not know.
-    env = {name: value for name, value in given.items() if not name.startswith("SUREHOOK_API_")}
+    env = environment(access, database_allow_unsafe="on", observe_listen="off")
     programs: list[Program] = []
 
-    def start(source: Path, *arguments: str) -> Program:
+    def start(env: dict[str, str], *arguments: str) -> Program:
         log = tmp_path / f"{len(programs)}.log"
-        programs.append(Program(source / "src", env, log, *arguments))
+        programs.append(Program(env, log, *arguments))
         return programs[-1]
 
     published, enough = 0, False
@@ -63,20 +60,20 @@ async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replace
         await until(lambda: published >= goal)
         await until_row(owner, f"SELECT ({COMPLETED}) >= {goal}", wanted=True)
 
-    previous = tmp_path / "previous"
+    old_env, new_env = previous.environment(env), {**env, "PYTHONPATH": str(ROOT / "src")}
     try:
         async with Receiver() as receiver:
-            await start(previous, "migrate").ended()
+            await start(old_env, "migrate").ended()
             newest = await owner.fetchval("SELECT max(version) FROM schema_migrations")
-            assert newest == migrations(server.engine)[-1].version - 1  # it is the old program
-            old = start(previous, *WORK)
+            assert newest == previous.schema_version
+            old = start(old_env, *WORK)
             await old.started(len(ALL))
             await a_subscription(owner, callback_url=f"{receiver.url}/hook")
             publishing = asyncio.create_task(publish())
             await more()
-            await start(ROOT, "migrate").ended()
+            await start(new_env, "migrate").ended()
             await more()  # the old program on the new schema
-            new = start(ROOT, *WORK)
+            new = start(new_env, *WORK)
             await new.started(len(ALL))
             await more()  # both
             await old.stop()
@@ -85,7 +82,7 @@ async def test_nothing_is_lost_or_repeated_while_the_previous_program_is_replace
             await publishing
             await until_row(owner, COMPLETED, wanted=published)
             await new.stop()
-            await start(ROOT, "check").ended()
+            await start(new_env, "check").ended()
             sent = Counter(request.headers["webhook-id"] for request in receiver.requests)
         assert len(sent) == published and set(sent.values()) == {1}
         for program in (old, new):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from surehook.model.resources.key import Key
 from surehook.store import store_of
 from surehook.store.contract import Store, statement
 from surehook.store.key_checks import KeyCheckStore
@@ -34,6 +35,9 @@ class FakeDatabase:
         self.asked.append((name, values))
         return self.rows
 
+    async def records(self, name: str, **values: object) -> Any:
+        return [("by column name", *row) for row in await self.all(name, **values)]
+
 
 class Example(Store):
     @statement
@@ -57,6 +61,13 @@ class Example(Store):
     @statement
     async def waits(self) -> bool:
         raise AssertionError("its body is its statement")
+
+    @statement
+    async def keys(self, tenant: str) -> list[Key]:
+        raise AssertionError("its body is its statement")
+
+    @statement
+    async def maybe_key(self) -> Key | None: ...
 
     @statement
     async def note(self, bucket: int, text: str | None) -> None: ...
@@ -84,6 +95,14 @@ async def test_the_answer_is_what_the_method_says_on_every_engine(
     found = await getattr(Example(database), method)()
     assert found == answer and type(found) is type(answer)
     assert database.asked == [(method, {})]
+
+
+async def test_rows_of_a_declared_resource_are_read_by_the_names_of_their_columns() -> None:
+    database: Any = FakeDatabase((1, "shop"))
+    record: Any = ("by column name", 1, "shop")
+    assert await Example(database).keys("acme") == [record]
+    assert await Example(database).maybe_key() == record
+    assert database.asked == [("keys", {"tenant": "acme"}), ("maybe_key", {})]
 
 
 async def test_arguments_become_the_parameters_of_their_name() -> None:

@@ -12,7 +12,7 @@ from asyncmy.errors import OperationalError
 from support import Configure, OpenStore, dialects
 from support.servers import Server
 from support.waiting import PATIENCE
-from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
+from surehook.errors import Bug, ConfigError, DatabaseUnreachable, Declined
 from surehook.model.roles import ROLES
 from surehook.store import open_database
 from surehook.store.database import Database, Session
@@ -56,8 +56,12 @@ async def eventually_answers(database: Database) -> None:
 @postgres_only
 @pytest.mark.parametrize("login_name", LOGINS)
 async def test_every_session_has_the_user_and_settings_of_its_component(
-    login_name: str, configure: Configure, access: DatabaseAccess
+    login_name: str, configure: Configure, access: DatabaseAccess, owner: Any
 ) -> None:
+    """The database's own are another time zone and another isolation."""
+    name = await owner.fetchval("SELECT current_database()")
+    await owner.execute(f"ALTER DATABASE {name} SET timezone = 'Asia/Taipei'")
+    await owner.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     config = configure()
     database = PostgresDatabase(config, login(config, access, login_name))
     await database.open()
@@ -79,6 +83,7 @@ async def test_every_session_has_the_user_and_settings_of_its_component(
     wanted = OBSERVER_SETTINGS if login_name == "observer" else HOT_SETTINGS
     assert wanted.items() <= settings.items()
     assert settings["timezone"] == "UTC"
+    assert settings["default_transaction_isolation"] == "read committed"
     assert settings["application_name"] == f"surehook {login_name}"
     assert settings["statement_timeout"] == "30s"
     assert settings["lock_timeout"] == ("1s" if login_name == "ingest" else "0")
@@ -333,14 +338,14 @@ async def test_a_database_without_our_schema_is_refused_and_nothing_stays_open(
 ) -> None:
     """As the main login: on MySQL a role does not even get into a database that grants nothing."""
     config = configure({"database.roles": False})
-    with pytest.raises(AnswerIsNo, match="lacks migrations: 1 tables"):
+    with pytest.raises(Declined, match="lacks migrations: 1 tables"):
         await open_database(config, DatabaseAccess(empty_url, None), "router")
 
 
 async def test_a_role_that_meets_a_database_without_our_schema_is_told_to_migrate(
     configure: Configure, empty_url: str, access: DatabaseAccess
 ) -> None:
-    with pytest.raises((AnswerIsNo, DatabaseUnreachable)) as refused:
+    with pytest.raises((Declined, DatabaseUnreachable)) as refused:
         await open_database(configure(), DatabaseAccess(empty_url, access.role_secret), "router")
     assert "surehook migrate" in refused.value.advice
 
@@ -349,7 +354,7 @@ async def test_a_database_that_needs_a_newer_program_is_refused(
     owner: Any, open_store: OpenStore
 ) -> None:
     await owner.execute("UPDATE schema_migrations SET oldest_program = '99.0' WHERE version = 1")
-    with pytest.raises(AnswerIsNo, match=r"needs surehook 99\.0 or newer"):
+    with pytest.raises(Declined, match=r"needs surehook 99\.0 or newer"):
         await open_store("router")
 
 

@@ -22,7 +22,7 @@ from surehook.store.logins import DatabaseAccess
 SMALL = {"bucket", "cap", "max_attempts", "exponent_max", "expiries_max", "attempts_max"}
 SMALL |= {"concurrency_cap", "response_statuses", "retry_afters", "buckets", "pid"}
 SMALL |= {"cap_max", "ramp", "ramps", "ramp_growth", "steps", "lane", "lanes"}
-SMALL |= {"first_lane", "last_lane"}
+SMALL |= {"first_lane", "last_lane", "lease_resets"}
 NARROW = {"int2", "int4", "_int2", "_int4", "int2[]", "int4[]"}
 TABLES = (
     *("events", "subscriptions", "subscription_secrets", "webhook_delivery_sagas"),

@@ -11,7 +11,7 @@ import pytest
 from support.commands import run_command
 from support.connections import engine_connection, migrate
 from support.servers import ENCRYPTION_KEY, Server
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.store import engine_of, open_database
 from surehook.store.logins import DatabaseAccess
 
@@ -39,7 +39,7 @@ async def test_an_id_that_was_taken_away_is_refused_and_migrate_makes_another(
 ) -> None:
     before = await installation(database_url)
     await owner.execute("DELETE FROM schema_settings WHERE name = 'installation'")
-    with pytest.raises(AnswerIsNo, match="lacks its installation id"):
+    with pytest.raises(Declined, match="lacks its installation id"):
         await open_database(configure(), access, "worker")
     await migrate(database_url, role_secret=server.role_secret)
     assert re.fullmatch("[0-9a-f]{10}", await installation(database_url))

@@ -13,7 +13,7 @@ from support.connections import connected, engine_connection
 from support.rows import an_event
 from support.server import Server
 from surehook import outbox
-from surehook.errors import AnswerIsNo, ConfigError
+from surehook.errors import ConfigError, Declined
 from surehook.process.doctor import examine
 from surehook.store import engine_of, open_database
 from surehook.store.findings import Level
@@ -124,9 +124,9 @@ async def test_a_second_installation_is_refused_by_name(
     doubled: str, server: Server, access: DatabaseAccess, configure: Configure
 ) -> None:
     said = "more than once, in the schemas elsewhere, public"
-    with pytest.raises(AnswerIsNo, match=said):
+    with pytest.raises(Declined, match=said):
         await migrate(doubled, server)
-    with pytest.raises(AnswerIsNo, match=said):
+    with pytest.raises(Declined, match=said):
         await events_read(configure, access)
     assert any(said in one for one in await wrong(configure, access))
 
@@ -163,5 +163,5 @@ async def test_a_url_that_names_another_schema_is_refused(misled: str, server: S
 
 
 async def test_a_search_path_to_nowhere_is_one_clear_line(empty_url: str, server: Server) -> None:
-    with pytest.raises(AnswerIsNo, match="No schema of the search path nowhere exists"):
+    with pytest.raises(Declined, match="No schema of the search path nowhere exists"):
         await migrate(naming(empty_url, "nowhere"), server)

@@ -13,7 +13,7 @@ import pytest
 from support.servers import Server, connected, private_server
 from support.waiting import PATIENCE
 from surehook import __version__
-from surehook.errors import AnswerIsNo, ConfigError
+from surehook.errors import ConfigError, Declined
 from surehook.model.roles import ROLES
 from surehook.store.migrations import Migration, migrations, version_tuple
 from surehook.store.postgres import migrate as module
@@ -275,10 +275,10 @@ async def _refuse_without_createrole(server: Server, url: str) -> None:
         await owner.execute("CREATE ROLE limited LOGIN PASSWORD 'sesame'")
         await owner.execute("CREATE SCHEMA limited AUTHORIZATION limited")
     async with connected(url, user="limited", password="sesame") as limited:
-        with pytest.raises(AnswerIsNo, match="may not do that") as refused:
+        with pytest.raises(Declined, match="may not do that") as refused:
             await migrate(limited, role_secret=server.role_secret)
         assert "CREATEROLE" in refused.value.advice and "roles = off" in refused.value.advice
-        with pytest.raises(AnswerIsNo, match="The server has no roles dead_letter_operator, "):
+        with pytest.raises(Declined, match="The server has no roles dead_letter_operator, "):
             await migrate(limited, grants=True)
         await migrate(limited)  # roles off
 
@@ -291,9 +291,9 @@ async def test_a_database_that_declares_this_program_too_old_is_refused(
 ) -> None:
     await owner.execute("UPDATE schema_migrations SET oldest_program = '9.1.0' WHERE version = 1")
     says = rf"This database needs surehook 9\.1\.0 or newer; this is {__version__}"
-    with pytest.raises(AnswerIsNo, match=says):
+    with pytest.raises(Declined, match=says):
         await migrate(owner, role_secret=postgres.role_secret)
-    with pytest.raises(AnswerIsNo, match=says):
+    with pytest.raises(Declined, match=says):
         (await read_state(owner)).refuse_if_too_new()
 
 
@@ -311,7 +311,7 @@ async def test_a_newer_migration_that_still_suits_this_program_is_no_obstacle(
 
 async def test_a_migration_that_was_changed_after_it_was_applied_is_refused(owner: Any) -> None:
     await owner.execute("UPDATE schema_migrations SET checksum = 'other' WHERE version = 2")
-    with pytest.raises(AnswerIsNo, match=r"Migration 2 \(partitions\) is not the one that was"):
+    with pytest.raises(Declined, match=r"Migration 2 \(partitions\) is not the one that was"):
         await migrate(owner)
 
 

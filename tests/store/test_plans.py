@@ -183,6 +183,7 @@ class Arguments:
             "first_lane": "0",
             "last_lane": "4",
             "lane": "4",
+            "suspect": "false",
             "bytes": str(64 * 2**20),
             "lease_seconds": "30",
             "lease_token": "7",
@@ -208,6 +209,7 @@ class Arguments:
             "response_excerpts": _array(["NULL"] * len(in_progress)),
             "failure_details": _array(["NULL"] * len(in_progress)),
             "lease_tokens": _array([1] * len(in_progress)),
+            "lease_resets": _array([0] * len(in_progress)),
             "event_ids": _array(batch),
             "until_id": str(last),
             "in_flight": "{}",
@@ -243,7 +245,11 @@ class Arguments:
             ("ingest", "find_keyed_events"): {"external_ids": _array(f"key-{n}" for n in batch)},
             ("orchestrator", "rotate_subscriptions"): {"count": "200"},
             ("router", "rescan_events"): {"after_id": str(first)},
-            ("router", "unrouted_since"): {"subscription_ids": "{1,2}"},  # just now, and ever
+            ("router", "unrouted_since"): {
+                "subscription_ids": "{1,2}",
+                "since": "{now,2020-01-01}",  # just now, and ever
+                "until": "{NULL,NULL}",
+            },
         }
 
     def of(self, component: str, statement: statements.Statement) -> list[str | None]:

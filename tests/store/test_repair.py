@@ -10,7 +10,7 @@ from support import Configure, dialects
 from support.connections import engine_connection
 from support.rows import a_subscription, an_event
 from support.servers import Server, connected, private_server
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.model.roles import ROLES
 from surehook.process.doctor import examine
 from surehook.store import engine_of
@@ -218,7 +218,7 @@ async def test_a_changed_column_is_named_and_left_alone(
         await damage(owner, statement)
         said = await complaints(configure, access)
         assert any(f"column {named} was changed" in one for one in said), said
-        with pytest.raises(AnswerIsNo, match=f"column {named} was changed"):
+        with pytest.raises(Declined, match=f"column {named} was changed"):
             await migrate(access)
 
 
@@ -275,13 +275,13 @@ async def test_rows_that_a_lost_key_forbids_are_named_in_one_line(
     await damage(owner, f"ALTER TABLE events DROP {kind} uniq_event_external_id")
     for _ in range(2):
         await an_event(owner, external_id="twice")
-    with pytest.raises(AnswerIsNo, match=r"uniq_event_external_id .*cannot be put back") as refused:
+    with pytest.raises(Declined, match=r"uniq_event_external_id .*cannot be put back") as refused:
         await migrate(access)
     assert "Correct the rows" in refused.value.advice
 
 
 async def test_a_table_that_is_gone_is_left_to_a_backup(owner: Any, access: DatabaseAccess) -> None:
     await owner.execute("DROP TABLE dead_letter_cursor")
-    with pytest.raises(AnswerIsNo, match="table dead_letter_cursor is missing") as refused:
+    with pytest.raises(Declined, match="table dead_letter_cursor is missing") as refused:
         await migrate(access)
     assert "Restore a backup" in refused.value.advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -54,6 +55,7 @@ every_statement = pytest.mark.parametrize(
 )
 
 
+@cache
 def found_in(engine: str, statement: Statement) -> Found:
     return analyse(parsable(engine, statement), engine)
 

@@ -9,6 +9,7 @@ import pytest
 
 from support import OpenStore
 from support.clock import Clock
+from support.rows import a_dead_letter, a_saga
 from surehook.model.records import KeptFigures, SystemFigures
 from surehook.pipeline.shared_figures import INTERVAL_SECONDS, LOST_SECONDS
 from surehook.store import store_of
@@ -67,3 +68,22 @@ async def test_a_clock_that_was_set_back_holds_up_nobody(
     await stores[0].keep_figures(FOUND)
     await owner.execute("UPDATE system_figures SET begun_at = begun_at + interval '1 day'")
     assert await begun(stores) == 1
+
+
+async def test_a_dead_letter_is_open_until_it_is_requeued(
+    owner: Any, open_store: OpenStore
+) -> None:
+    observer = store_of(ObserverStore, await open_store("observer"))
+    letters = [await a_dead_letter(owner) for _ in range(3)]
+    [(event_id, subscription_id)] = await owner.fetch(
+        "SELECT event_id, subscription_id FROM dead_letters WHERE id = $1", letters[1]
+    )
+    requeued = {"event_id": event_id, "subscription_id": subscription_id}
+    await a_saga(owner, **requeued, requeued_from=letters[1])
+    found = {(stage, state): number for stage, state, number, _ in await observer.backlog()}
+    assert (found["dead_letters", "kept"], found["dead_letters", "open"]) == (3, 2)
+
+
+async def test_the_size_of_the_database_is_known_to_the_observer(open_store: OpenStore) -> None:
+    observer = store_of(ObserverStore, await open_store("observer"))
+    assert await observer.database_bytes() > 100_000

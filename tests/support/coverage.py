@@ -2,39 +2,92 @@
 
 Reads   what pytest-cov collected       Writes  nothing that stays
 
-Measuring costs a test a quarter of its time, so what runs the same code again is not measured: a
-second server of the same engine, and child processes but of the folders that need them.
+Python runs at half its speed while it is measured, so what runs the same lines again is not: a
+test's second parameters on a server, a second server of the same engine, whole systems under load,
+and child processes but of the folders that need them.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
+import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+TESTS = Path(__file__).parent.parent
 GOAL = 95.0
 PACKAGE = "surehook"
+# Read the source, or do often and together what the tests of its parts do once and alone.
+NOT_MEASURED = (
+    "api/test_openapi.py",
+    "cli/test_nonsense.py",
+    "docs",
+    "scenarios",
+    "store/test_statements.py",
+    "test_harness.py",
+    "test_tidy.py",
+    "tools",
+)
 # What runs only in programs of its own: commands, the embedded server's supervisor, `serve`.
 CHILDREN_OF = ("bench", "cli", "embedded", "observe", "process", "receiver")
 # How coverage lets a child process know that it is measured.
 CHILDREN_MEASURED = "COVERAGE_PROCESS_CONFIG"
+FIRST_WORKER = "gw0"
+UNMEASURED = pytest.StashKey[bool]()
 
 
 def measured(config: pytest.Config) -> bool:
     return config.pluginmanager.hasplugin("_cov")
 
 
-def leave_out(items: Iterable[pytest.Item], kinds: list[str]) -> None:
-    """Do not measure tests on any other kind of server than these."""
+def choose(items: Iterable[pytest.Item], kinds: list[str]) -> None:
+    """Measure each test on a server of these kinds with the first of its parameters only."""
+    seen: set[tuple[str, object]] = set()
     for item in items:
         parameters: Mapping[str, object] = getattr(getattr(item, "callspec", None), "params", {})
-        if parameters.get("server_kind", kinds[0]) not in kinds:
-            item.add_marker(pytest.mark.no_cover)
+        kind = parameters.get("server_kind")
+        which = (item.nodeid.partition("[")[0], kind)
+        again = kind is not None and (kind not in kinds or which in seen)
+        seen.add(which)
+        item.stash[UNMEASURED] = again or _is_in(item, NOT_MEASURED)
+
+
+def has_measured_children(item: pytest.Item) -> bool:
+    return not item.stash.get(UNMEASURED, False) and _is_in(item, CHILDREN_OF)
+
+
+def _is_in(item: pytest.Item, places: Iterable[str]) -> bool:
+    return any(item.path.is_relative_to(TESTS / place) for place in places)
+
+
+def around_test(item: pytest.Item) -> AbstractContextManager[None]:
+    """Its fixtures included: nothing is measured if it was not chosen."""
+    return _unmeasured() if item.stash.get(UNMEASURED, False) else nullcontext()
+
+
+def around_collection(config: pytest.Config) -> AbstractContextManager[None]:
+    """Every worker imports the same: the first one measures it for all."""
+    worker = getattr(config, "workerinput", {"workerid": FIRST_WORKER})["workerid"]
+    return nullcontext() if worker == FIRST_WORKER else _unmeasured()
+
+
+@contextmanager
+def _unmeasured() -> Iterator[None]:
+    of_this_thread, of_others = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield
+    finally:
+        threading.settrace(of_others)
+        sys.settrace(of_this_thread)
 
 
 def figures(config: pytest.Config) -> list[str]:

@@ -6,6 +6,7 @@ Reads   git      Writes  a directory of the test's own
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,17 +23,55 @@ class NoHistory(Exception):
     """There is no older program here: not a clone, or one without its history."""
 
 
-def unpack_previous(engine: str, into: Path) -> None:
-    """The source of the last commit that lacked the newest migration of this engine."""
-    newest = migrations(engine)[-1]
-    file = f"src/surehook/store/{engine}/migrations/{newest.version:04}_{newest.name}.sql"
+def before_newest_migration(engine: str) -> str:
+    """The last commit that lacked the newest migration of this engine."""
+    file = _newest_file(engine)
     came_with = _git("log", "-1", "--format=%H", "--diff-filter=A", "--", file).decode().strip()
     if not came_with:
         raise NoHistory(f"git knows no commit that added {file}")
-    archive = _git("archive", f"{came_with}^", "src")
+    return _git("rev-parse", "--verify", f"{came_with}^").decode().strip()
+
+
+def unpack_previous(engine: str, into: Path) -> None:
+    """The source of that commit."""
+    archive = _git("archive", before_newest_migration(engine), "src")
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(into, filter="data")
-    assert not (into / file).exists()
+    assert not (into / _newest_file(engine)).exists()
+
+
+def _newest_file(engine: str) -> str:
+    newest = migrations(engine)[-1]
+    return f"src/surehook/store/{engine}/migrations/{newest.version:04}_{newest.name}.sql"
+
+
+class Previous:
+    """That source, unpacked, and what its programs are started with."""
+
+    def __init__(self, engine: str, into: Path) -> None:
+        unpack_previous(engine, into)
+        self.schema_version = migrations(engine)[-1].version - 1
+        self._source = into / "src"
+        self._known = self._known_variables()
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """As given, for this source, without the settings that came after it."""
+        kept = {name: value for name, value in env.items() if self._knows(name)}
+        return {**kept, "PYTHONPATH": str(self._source)}
+
+    def _knows(self, name: str) -> bool:
+        ours = name.startswith("SUREHOOK_") and not name.startswith("SUREHOOK_TEST_")
+        return not ours or name in self._known
+
+    def _known_variables(self) -> set[str]:
+        """Its default configuration names them all."""
+        shown = subprocess.run(
+            [sys.executable, "-m", "surehook", "config", "--default"],
+            env={"PYTHONPATH": str(self._source)},
+            capture_output=True,
+            check=True,
+        )
+        return {"SUREHOOK_CONFIG", *re.findall(r"SUREHOOK_[A-Z_]+", shown.stdout.decode())}
 
 
 def _git(*arguments: str) -> bytes:
@@ -45,14 +84,14 @@ def _git(*arguments: str) -> bytes:
 
 
 class Program:
-    """`surehook …` as a source tree has it; its log goes to a file."""
+    """`surehook …` of the source that its environment leads to; its log goes to a file."""
 
-    def __init__(self, source: Path, env: Mapping[str, str], log: Path, *arguments: str) -> None:
+    def __init__(self, env: Mapping[str, str], log: Path, *arguments: str) -> None:
         self._log = log
         with log.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "surehook", *arguments],
-                env={**env, "PYTHONPATH": str(source)},
+                env=dict(env),
                 stdout=out,
                 stderr=out,
             )

@@ -37,6 +37,9 @@ def failed(
 class FakeSender:
     """Answers without a network; `answer` says what, and may take its time."""
 
+    opened = 0
+    reused = 0
+
     def __init__(
         self, answer: Callable[[Request], Outcome | Awaitable[Outcome]] = lambda _: DELIVERED
     ) -> None:

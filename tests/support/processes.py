@@ -46,10 +46,12 @@ def environment(access: DatabaseAccess, **settings: object) -> dict[str, str]:
 class Child:
     """One process; its log goes to a file of its own."""
 
-    def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], env: Mapping[str, str], module: str = "support.child"
+    ) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.child", *arguments], env=dict(env), stderr=self.log
+            [sys.executable, "-m", module, *arguments], env=dict(env), stderr=self.log
         )
 
     @property
@@ -96,11 +98,11 @@ class Child:
 
 @contextmanager
 def children() -> Iterator[Any]:
-    """start(arguments, environment) → Child; whatever is left at the end is killed."""
+    """start(arguments, environment[, module]) → Child; whatever is left at the end is killed."""
     started: list[Child] = []
 
-    def start(arguments: list[str], env: Mapping[str, str]) -> Child:
-        child = Child(arguments, env)
+    def start(arguments: list[str], env: Mapping[str, str], *module: str) -> Child:
+        child = Child(arguments, env, *module)
         started.append(child)
         return child
 

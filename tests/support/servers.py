@@ -18,6 +18,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +47,7 @@ def _is_of_the_wheel(directory: Path) -> bool:
     return programs.WHEEL in directory.parts
 
 
+@cache
 def available() -> dict[str, Path]:
     """The programs of each kind of PostgreSQL that this machine has."""
     account = server_account(Path(tempfile.gettempdir()) / "nothing")
@@ -78,8 +80,12 @@ def _postgres_kinds() -> list[str]:
     if named:
         assert named in ("system", "wheel"), "SUREHOOK_TEST_POSTGRES is system or wheel"
         return [named]
-    system = any(not _is_of_the_wheel(one.directory) for one in programs.candidates())
-    return ["system", "wheel"] if system else ["wheel"]
+    return ["system", "wheel"] if _has_a_system_postgres() else ["wheel"]
+
+
+@cache  # it runs programs to find out, and every test asks
+def _has_a_system_postgres() -> bool:
+    return any(not _is_of_the_wheel(one.directory) for one in programs.candidates())
 
 
 def _mysql_kinds() -> list[str]:

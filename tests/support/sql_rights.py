@@ -95,8 +95,12 @@ class Scope:
         raise Unclear(f"{column.sql()} belongs to no table of the statement")
 
 
-# The tables and columns of PostgreSQL's catalogue that statements of ours ask.
-CATALOGUE = {"pg_class": frozenset({"oid", "relname", "relkind", "relnamespace"})}
+# The tables and columns of the engines' catalogues that statements of ours ask.
+CATALOGUES = ("pg_catalog", "information_schema")
+CATALOGUE = {
+    "pg_class": frozenset({"oid", "relname", "relkind", "relnamespace"}),
+    "tables": frozenset({"table_schema", "data_length", "index_length"}),
+}
 Names = Mapping[str, frozenset[str]]  # the CTEs in reach and their columns
 
 
@@ -287,7 +291,7 @@ class _Visit:
         match node:
             case exp.Table() if node.name.upper() == "DUAL":
                 pass  # MySQL's word for no table
-            case exp.Table() if node.db == "pg_catalog":  # everybody's to read
+            case exp.Table() if node.db in CATALOGUES:  # everybody's to read
                 scope.derived[alias] = CATALOGUE[node.name]
             case exp.Table() if node.name in names:
                 scope.derived[alias] = names[node.name]

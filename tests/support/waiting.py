@@ -27,8 +27,8 @@ PATIENT = {
     "SUREHOOK_LEASE_DURATION": f"{LEASE_SECONDS}s",
 }
 LOOK_SECONDS = 0.01
-# More than any of ours needs from its timer to its end.
-ROUNDS_MAX = 200
+# A request passes through fewer rounds of the loop than this.
+STEPS = 40
 
 
 async def until(
@@ -50,18 +50,17 @@ async def until(
 
 
 async def in_time(work: Awaitable[T], seconds: float) -> T:
-    """What `work` returns; it must end before a timer of the same loop does, but for a few rounds
-    of the loop. A machine that is busy makes both late alike, so that its speed decides nothing.
+    """What `work` returns; it must end before many short timers of the same loop, one after the
+    other, do. On a busy machine every round of the loop is late: those timers add that up, as the
+    work does, which also needs some rounds beside its own timer. So speed decides nothing.
 
     Only for work that other timers of this loop bring to its end: what another thread or process
     has to do takes as long as it takes.
     """
     task = asyncio.ensure_future(work)
-    await asyncio.wait([task], timeout=seconds)
-    for _ in range(ROUNDS_MAX):
-        if task.done():
-            break
-        await asyncio.sleep(0)
+    for _ in range(STEPS):
+        if not task.done():
+            await asyncio.wait([task], timeout=seconds / STEPS)
     assert task.done(), f"not within {seconds} s"
     return task.result()
 

@@ -48,6 +48,10 @@ from tools import mysql_sql
             "INSERT INTO t (a) VALUES (:a) ON CONFLICT DO NOTHING RETURNING id",
             "INSERT INTO t ( a ) VALUES (:a)",
         ),
+        (
+            "SELECT id FROM t WHERE id = ANY (:ids) AND b = ANY (string_to_array(:bs, ','))",
+            "SELECT id FROM t WHERE id IN :ids AND FIND_IN_SET(b, :bs)",
+        ),
         ("SELECT {Event e}, {Verification v AS verification} FROM events AS e", None),
         (
             "UPDATE t SET a = :a, {Subscription:changes} WHERE id = :id RETURNING id",

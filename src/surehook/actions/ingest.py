@@ -19,13 +19,13 @@ from itertools import count
 
 from surehook import observe
 from surehook.actions.heldkeys import Busy, HeldKeys, KeyHeld, Waiting, fail
-from surehook.errors import AnswerIsNo, UsageError
+from surehook.errors import Declined, UsageError
 from surehook.model import rules
 from surehook.model.records import NewEvent, StoredEvent, correlation_id
 from surehook.observe import crashpoints
 from surehook.store.database import LockHeld, ValueRejected
 from surehook.store.hints import Channel, Hints
-from surehook.store.ingest import IngestStore, Key
+from surehook.store.ingest import IngestStore, Key, key_of
 
 BATCH_MAX = 500
 # Commits under way at once, and how many must wait for a second one to be worth it.
@@ -41,7 +41,7 @@ BATCH_PATIENCE = 0.05
 SEARCH_PATIENCE = 0.005
 
 
-class KeyTaken(AnswerIsNo):
+class KeyTaken(Declined):
     """The external_id already belongs to another event."""
 
 
@@ -168,7 +168,7 @@ class Ingest:
     async def _write_keyed(self, batch: list[Waiting]) -> None:
         groups: dict[Key, list[Waiting]] = {}
         for item in batch:
-            groups.setdefault(_key(item[0]), []).append(item)
+            groups.setdefault(key_of(item[0]), []).append(item)
         for key in [key for key in groups if key in self._held]:
             self._held.add(key, groups.pop(key))
         if groups:
@@ -187,7 +187,7 @@ class Ingest:
                     items = [item for group in half for item in group]
                     await self._write_apart(partial(self._write_groups, half), items)
             elif isinstance(error, LockHeld):
-                self._held.add(_key(groups[0][0][0]), groups[0])
+                self._held.add(key_of(groups[0][0][0]), groups[0])
             else:
                 raise
 
@@ -202,13 +202,13 @@ class Ingest:
             raise EventRefused(f"The event was refused: {refused}.") from None
         await crashpoints.here("ingest.after_insert")
         repeated = [
-            group[0][0] for group in groups if len(group) > 1 or _key(group[0][0]) not in created
+            group[0][0] for group in groups if len(group) > 1 or key_of(group[0][0]) not in created
         ]
         found = {}
         if repeated:
             found = await self._store.find_keyed(repeated, [self._bucket_of(e) for e in repeated])
         for group in groups:
-            key = _key(group[0][0])
+            key = key_of(group[0][0])
             for number, (event, stored) in enumerate(group):
                 if number == 0 and key in created:
                     _answer(stored, StoredEvent(*created[key], False))
@@ -306,11 +306,6 @@ class _Queue:
                 self._waiting.pop(place, None)
         self._characters -= characters
         return batch
-
-
-def _key(event: NewEvent) -> Key:
-    assert event.external_id is not None
-    return event.tenant, event.external_id
 
 
 def _answer(stored: asyncio.Future[StoredEvent], answer: StoredEvent) -> None:

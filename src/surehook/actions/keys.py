@@ -70,4 +70,4 @@ class Keys:
 
     async def list(self, tenant: str | None = None) -> list[Key]:
         """Every key, newest first; with a tenant, those bound to it."""
-        return await self._store.list(tenant)
+        return await self._store.list_keys(tenant)

@@ -120,7 +120,7 @@ class Subscriptions:
         return Created(subscription, True, shared.reveal(), public_key)
 
     async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription:
-        found = await self._store.read(subscription_id, tenant)
+        found = await self._store.read_subscription(subscription_id, tenant)
         if found is None:
             raise NotFound(f"There is no subscription {subscription_id}.")
         return found

@@ -14,7 +14,7 @@ import hmac
 from surehook.delivery.challenge import new_challenge, new_code
 from surehook.delivery.trusted import TrustedOrigins
 from surehook.errors import FieldRefused, NotFound
-from surehook.model.records import Verification
+from surehook.model.resources.subscription import Verification
 from surehook.store.hints import Channel, Hints
 from surehook.store.verifier import VerifierStore
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -19,6 +20,9 @@ import msgspec
 from surehook.actions.ingest import Ingest
 from surehook.actions.keys import Keys
 from surehook.actions.requeue import Requeue
+from surehook.actions.subscriptions import Subscriptions
+from surehook.actions.trial import Trial
+from surehook.actions.verifications import Verifications
 from surehook.api import dead_letters, deliveries, events, health, keys, strict, subscriptions
 from surehook.api.auth import Key, KeyChecks
 from surehook.api.problems import NO_METHOD, NOT_FOUND, Problem, invalid, unavailable
@@ -34,63 +38,55 @@ from surehook.api.wire import (
     refuse,
 )
 from surehook.model.moments import encode
+from surehook.pipeline.service import heard
 from surehook.store.observer import ObserverStore
 
 if TYPE_CHECKING:
-    from surehook.api.subscriptions import SubscriptionServices
     from surehook.pipeline.vitals import Vitals
 
 # Requests beside the events' own path that are under way at once.
 UNDER_WAY_MAX = 128
 
 ROUTES = (
-    *events.ROUTES,
-    *subscriptions.ROUTES,
-    *deliveries.ROUTES,
-    *dead_letters.ROUTES,
-    *keys.ROUTES,
-    *health.ROUTES,
+    *events.routes,
+    *subscriptions.routes,
+    *deliveries.routes,
+    *dead_letters.routes,
+    *keys.routes,
+    *health.docs_routes,
+    *health.health_routes,
 )
 
 
+@dataclass(kw_only=True)
 class Api:
     """The ASGI application and what its routes work with."""
 
-    def __init__(
-        self,
-        *,
-        ingest: Ingest,
-        checks: KeyChecks,
-        keys: Keys,
-        observer: ObserverStore,
-        requeue: Requeue,
-        subscriptions: SubscriptionServices,
-        vitals: Vitals,
-        payload_max: int,
-        batch_max: int,
-        memory: int,
-        answer_seconds: float,
-        metrics_open: bool = False,
-    ) -> None:
-        self.ingest = ingest
-        self.checks = checks
-        self.keys = keys
-        self.observer = observer
-        self.requeue = requeue
-        self.subscriptions = subscriptions
-        self.vitals = vitals
-        self.payload_max = payload_max
-        self.batch_max = batch_max
-        self.answer_seconds = answer_seconds
-        self.metrics_open = metrics_open
-        self.room = Room(memory)
+    ingest: Ingest
+    checks: KeyChecks
+    keys: Keys
+    observer: ObserverStore
+    requeue: Requeue
+    subscriptions: Subscriptions
+    verifications: Verifications
+    trial: Trial
+    vitals: Vitals
+    payload_max: int
+    batch_max: int
+    memory: int
+    answer_seconds: float
+    metrics_open: bool = False
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.memory)
         self.patience = events.Patience()
         self.table = Table(ROUTES)
         self._under_way: set[asyncio.Task[Answer]] = set()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["path"] == "/v1/events" and scope["method"] == "POST":
-            await events.post_event(self, scope, receive, send)
+            scope["route"] = "POST /v1/events"
+            await events.take_event(self, scope, receive, send)
             return
         head = Head(scope)
         try:
@@ -115,6 +111,7 @@ class Api:
         if method not in methods:
             allowed = ", ".join(sorted(methods)).encode()
             raise Problem(NO_METHOD, "See the Allow header.", None, ((b"allow", allowed),))
+        scope["route"] = f"{method} {methods[method].path}"  # for the count of requests
         return methods[method], number
 
     async def _key(self, route: Route, head: Head) -> Key:
@@ -154,17 +151,13 @@ class Api:
             raise unavailable("The database does not answer.")
         task = asyncio.ensure_future(route.handler(call))
         self._under_way.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(heard)  # a caller that still waits has its error
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             task.cancel()
             raise unavailable("The database does not answer in time.")
         return task.result()
-
-    def _ended(self, task: asyncio.Task[Answer]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that still waits has it
 
     async def _send(self, send: Send, given: Answer, request_id: str) -> None:
         body = given.value
@@ -188,7 +181,7 @@ class Api:
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self.subscriptions.trial.close()
+        await self.trial.close()
         await self.vitals.close()
 
 

@@ -28,6 +28,7 @@ from surehook.actions.keys import Scope
 from surehook.api.problems import FORBIDDEN, NO_KEY, TOO_MANY, Problem, unavailable
 from surehook.delivery.address import without_addresses
 from surehook.errors import DatabaseUnreachable
+from surehook.pipeline.service import heard
 from surehook.store.key_checks import KeyCheckStore
 
 FRESH_SECONDS = 1.0
@@ -116,7 +117,8 @@ class KeyChecks:
                 self._ask(key_hash)
         if key is None:
             if self._failures.too_many(client, now):
-                raise _limited()
+                headers = ((b"retry-after", b"10"),)
+                raise Problem(TOO_MANY, "Wait a little, then use a valid key.", None, headers)
             self._failures.count(client, now)
             raise Problem(NO_KEY, "The key is unknown or revoked.", None, _CHALLENGE)
         self._touch(key_hash, key, now)
@@ -139,7 +141,7 @@ class KeyChecks:
             hashes, self._unasked = self._unasked[:LOOKUP_KEYS], self._unasked[LOOKUP_KEYS:]
             now = time.monotonic()
             question = asyncio.ensure_future(self._store.find(hashes))
-            question.add_done_callback(_heard)
+            question.add_done_callback(heard)
             try:
                 # Not wait_for(): giving up must not wait for the driver to cancel the question.
                 await asyncio.wait([question], timeout=self._lookup_seconds)
@@ -201,12 +203,6 @@ class KeyChecks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _heard(question: asyncio.Future[list[_Row]]) -> None:
-    """Also of one that was given up: no other code asks for its result."""
-    if not question.cancelled():
-        question.exception()
-
-
 class Failures:
     """Wrong keys per client address: a bucket that refills, for a bounded number of addresses."""
 
@@ -227,11 +223,6 @@ class Failures:
     def _left(self, network: str, now: float) -> float:
         failures, since = self._counts.get(network, (0.0, now))
         return max(0.0, failures - (now - since) * self._per_minute / 60)
-
-
-def _limited() -> Problem:
-    headers = ((b"retry-after", b"10"),)
-    return Problem(TOO_MANY, "Wait a little, then use a valid key.", None, headers)
 
 
 def _network(client: str) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from http import HTTPStatus
@@ -60,6 +60,8 @@ _ONCE = frozenset(
 )
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
 _MALFORMED = "The request is not well-formed HTTP/1.1."
+# The route of a path that does not exist.
+OTHER = "other"
 _HEAD_LIMITS = f"At most {HEAD_BYTES} bytes, {HEADERS_MAX} headers."
 
 
@@ -82,6 +84,7 @@ class Shared:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.date = b""  # the header line
+        self.answered: Counter[tuple[str, int]] = Counter()  # by route and status
 
 
 class Exchange:
@@ -335,6 +338,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """The answer to the request whose turn it is; then on to the next, or the end."""
         exchange.answered = True
+        self._shared.answered[exchange.scope.get("route", OTHER), status] += 1
         if self._ending:
             return
         assert exchange is self._exchanges[0]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from surehook.actions.keys import Scope
-from surehook.api.pages import before_id, page_of
-from surehook.api.problems import CONFLICT, NOT_FOUND, Problem, invalid, not_found
-from surehook.api.routes import Answer, Call, Route
+from surehook.api.pages import add_list
+from surehook.api.problems import CONFLICT, Problem, invalid, not_found
+from surehook.api.routes import Answer, Call, Routes
 from surehook.model import records
 from surehook.model.resources.dead_letter import (
     DeadLetter,
@@ -26,27 +26,34 @@ from surehook.store.deadletters import FILTERS
 MANY_SECONDS = 60.0
 
 
-async def list_dead_letters(call: Call) -> Answer:
-    before = before_id(call.query.cursor)
-    return Answer(200, await page_of(call, call.api.observer.dead_letters, before))
+routes = Routes("dead letters")
+add_list(routes, Page[DeadLetter], DeadLettersQuery)
 
 
+@routes("GET", "/v1/dead-letters/{id}", Scope.READ, DeadLetter, client="dead_letters.get")
 async def get_dead_letter(call: Call) -> Answer:
-    found = await call.api.observer.dead_letter(call.number, call.key.tenant)
+    """One dead letter with its payload."""
+    found = await call.api.observer.read_dead_letter(call.number, call.key.tenant)
     if found is None:
         raise not_found("dead letter", call.number)
     return Answer(200, found)
 
 
+@routes(
+    "POST",
+    "/v1/dead-letters/{id}/requeue",
+    Scope.OPERATOR,
+    {201: Requeued, 200: Requeued},
+    problems=(CONFLICT,),
+    client="dead_letters.requeue",
+)
 async def requeue_one(call: Call) -> Answer:
-    if await call.api.observer.dead_letter(call.number, call.key.tenant) is None:
+    """Deliver a dead letter anew; 200 = that was done before."""
+    if await call.api.observer.read_dead_letter(call.number, call.key.tenant) is None:
         raise not_found("dead letter", call.number)
     (answer,) = await call.api.requeue.by_id([call.number])
     if answer.saga_id is None:
-        raise Problem(
-            CONFLICT,
-            "Its subscription is not active and verified.",
-        )
+        raise Problem(CONFLICT, "Its subscription is not active and verified.")
     status = 201 if answer.created else 200
     return Answer(
         status,
@@ -54,7 +61,18 @@ async def requeue_one(call: Call) -> Answer:
     )
 
 
+@routes(
+    "POST",
+    "/v1/dead-letters/requeue",
+    Scope.OPERATOR,
+    RequeuedMany,
+    body=RequeueBody,
+    seconds=MANY_SECONDS,
+    example={"subscription_id": 7, "dry_run": True},
+    client="dead_letters.requeue_many",
+)
 async def requeue_many(call: Call) -> Answer:
+    """Deliver many dead letters anew, oldest first: by filter, or all."""
     body: RequeueBody = call.body
     wanted = body
     if call.key.tenant is not None:
@@ -87,53 +105,3 @@ def _refuse_unclear(body: RequeueBody) -> None:
         raise invalid(f"all is for a requeue without a filter ({filters}).", "all")
     if not body.all and not filtered:
         raise invalid(f'Say which: at least one of {filters}, or "all": true.', "body")
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/v1/dead-letters",
-        list_dead_letters,
-        Scope.READ,
-        "List dead letters, newest first",
-        {200: Page[DeadLetter]},
-        "dead letters",
-        query=DeadLettersQuery,
-        client="dead_letters.list",
-    ),
-    Route(
-        "GET",
-        "/v1/dead-letters/{id}",
-        get_dead_letter,
-        Scope.READ,
-        "One dead letter with its payload",
-        {200: DeadLetter},
-        "dead letters",
-        (NOT_FOUND,),
-        client="dead_letters.get",
-    ),
-    Route(
-        "POST",
-        "/v1/dead-letters/{id}/requeue",
-        requeue_one,
-        Scope.OPERATOR,
-        "Deliver a dead letter anew; 200 = that was done before",
-        {201: Requeued, 200: Requeued},
-        "dead letters",
-        (NOT_FOUND, CONFLICT),
-        client="dead_letters.requeue",
-    ),
-    Route(
-        "POST",
-        "/v1/dead-letters/requeue",
-        requeue_many,
-        Scope.OPERATOR,
-        "Deliver many dead letters anew, oldest first: by filter, or all",
-        {200: RequeuedMany},
-        "dead letters",
-        body=RequeueBody,
-        seconds=MANY_SECONDS,
-        example={"subscription_id": 7, "dry_run": True},
-        client="dead_letters.requeue_many",
-    ),
-)

@@ -21,11 +21,11 @@ from msgspec import UNSET, Raw
 from surehook.actions.heldkeys import KeyHeld
 from surehook.actions.ingest import KeyTaken, Ticket
 from surehook.actions.keys import Scope
-from surehook.api import problems, strict
+from surehook.api import strict
 from surehook.api.auth import Key
-from surehook.api.pages import before_id, before_time, encoded_cursor, page_of
+from surehook.api.pages import add_list, before_id, before_time, encoded_cursor
 from surehook.api.problems import CONFLICT, invalid, not_found
-from surehook.api.routes import Answer, Call, Route
+from surehook.api.routes import Answer, Call, Routes
 from surehook.api.wire import Head, Receive, Send, answer, as_problem, refuse
 from surehook.model import rules
 from surehook.model.moments import Moment, rfc3339
@@ -54,6 +54,14 @@ BATCH_EVENTS = 1000
 BATCH_SPARE_SECONDS = 0.25
 # Enough to look at each event separately, so the answer names the one at fault.
 BATCH_LEVELS = 100
+
+
+EVENT_EXAMPLE = {
+    "event_type": "order.paid",
+    "payload": {"order": 4711, "total": "12.50"},
+    "external_id": "payment-4711",
+}
+routes = Routes("events")
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +110,22 @@ def read_event(
     return NewEvent(given.event_type, text, key.tenant_for(tenant), external_id)
 
 
-async def post_event(api: Api, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+@routes(
+    "POST",
+    "/v1/events",
+    Scope.INGEST,
+    {202: Published, 200: Published},
+    problems=(CONFLICT,),
+    body=NewEventBody,
+    idempotent=True,
+    example=EVENT_EXAMPLE,
+)
+async def post_event(call: Call) -> Answer:
+    """Store an event; it is durable when this answers."""
+    raise AssertionError("it has its own path: take_event")
+
+
+async def take_event(api: Api, scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """The thin path: one event, one answer."""
     head = Head(scope)
     try:
@@ -173,8 +196,19 @@ def _encode(stored: StoredEvent) -> bytes:
 # ── Many ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@routes(
+    "POST",
+    "/v1/events/batch",
+    Scope.INGEST,
+    BatchAnswer,
+    body=BatchBody,
+    raw_body=True,
+    body_max=None,
+    example={"events": [EVENT_EXAMPLE]},
+)
 async def post_batch(call: Call) -> Answer:
-    """All are checked before any is stored."""
+    """Store up to 1,000 events; a result for each, in their order (their ids are in none)."""
+    # All are checked before any is stored.
     events = read_batch(call.body, call.key, call.api.payload_max)
     api = call.api
     seconds = api.answer_seconds - BATCH_SPARE_SECONDS
@@ -209,13 +243,13 @@ def _result(answer: StoredEvent | KeyTaken | KeyHeld, request_id: str) -> BatchI
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def list_events(call: Call) -> Answer:
-    before = before_time(call.query.cursor)
-    return Answer(200, await page_of(call, call.api.observer.events, before))
+add_list(routes, Page[Event], EventsQuery, before=before_time)
 
 
+@routes("GET", "/v1/events/{id}", Scope.READ, EventWithDeliveries, query=EventQuery)
 async def get_event(call: Call) -> Answer:
-    event = await call.api.observer.event(call.number, call.key.tenant)
+    """One event with its payload and a page of its deliveries."""
+    event = await call.api.observer.read_event(call.number, call.key.tenant)
     if event is None:
         raise not_found("event", call.number)
     query: EventQuery = call.query
@@ -224,66 +258,3 @@ async def get_event(call: Call) -> Answer:
     )
     following = encoded_cursor(found.last)
     return Answer(200, msgspec.structs.replace(event, deliveries=found.items, next=following))
-
-
-EVENT_EXAMPLE = {
-    "event_type": "order.paid",
-    "payload": {"order": 4711, "total": "12.50"},
-    "external_id": "payment-4711",
-}
-
-
-async def _never(call: Call) -> Answer:
-    raise AssertionError("POST /v1/events has its own path")
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/events",
-        _never,
-        Scope.INGEST,
-        "Store an event; it is durable when this answers",
-        {202: Published, 200: Published},
-        "events",
-        (CONFLICT,),
-        body=NewEventBody,
-        idempotent=True,
-        example=EVENT_EXAMPLE,
-    ),
-    Route(
-        "POST",
-        "/v1/events/batch",
-        post_batch,
-        Scope.INGEST,
-        "Store up to 1,000 events; a result for each, in their order (their ids are in none)",
-        {200: BatchAnswer},
-        "events",
-        body=BatchBody,
-        raw_body=True,
-        body_max=None,
-        example={"events": [EVENT_EXAMPLE]},
-    ),
-    Route(
-        "GET",
-        "/v1/events",
-        list_events,
-        Scope.READ,
-        "List events, newest first",
-        {200: Page[Event]},
-        "events",
-        query=EventsQuery,
-        client="events.list",
-    ),
-    Route(
-        "GET",
-        "/v1/events/{id}",
-        get_event,
-        Scope.READ,
-        "One event with its payload and a page of its deliveries",
-        {200: EventWithDeliveries},
-        "events",
-        (problems.NOT_FOUND,),
-        query=EventQuery,
-    ),
-)

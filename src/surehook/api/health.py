@@ -12,7 +12,7 @@ import msgspec
 from surehook import __version__
 from surehook.actions.keys import Scope
 from surehook.api.problems import FORBIDDEN, UNAVAILABLE, Problem
-from surehook.api.routes import Answer, Call, Route
+from surehook.api.routes import Answer, Call, Routes
 from surehook.pipeline.vitals import METRICS_TYPE, Health, Readiness
 
 
@@ -29,23 +29,35 @@ class Start(msgspec.Struct, frozen=True):
     metrics: str = "/metrics"
 
 
+docs_routes = Routes("docs")
+health_routes = Routes("health")
+
+
+@docs_routes("GET", "/", None, Start)
 async def start(call: Call) -> Answer:
+    """Where things are."""
     return Answer(200, Start())
 
 
+@health_routes("GET", "/healthz", None, Health)
 async def healthz(call: Call) -> Answer:
+    """The process answers."""
     return Answer(200, Health("ok"))
 
 
+@health_routes("GET", "/readyz", None, {200: Readiness, UNAVAILABLE.status: Readiness})
 async def readyz(call: Call) -> Answer:
+    """Database, schema and loops are well."""
     ready = await call.api.vitals.readiness()
     return Answer(200 if ready.ready else 503, ready)
 
 
+@health_routes("GET", "/metrics", Scope.READ, "text/plain")
 async def metrics(call: Call) -> Answer:
+    """Figures for Prometheus (without a key if api.metrics_open)."""
     if call.key.tenant is not None:
         raise Problem(FORBIDDEN, "The figures are those of all tenants.")
-    text = await call.api.vitals.figures(call.api.room.held)
+    text = await call.api.vitals.figures()
     return Answer(200, text, METRICS_TYPE)
 
 
@@ -63,37 +75,13 @@ def _page() -> bytes:
     return page().encode()
 
 
+@docs_routes("GET", "/openapi.json", None, "application/json")
 async def openapi(call: Call) -> Answer:
+    """This description."""
     return Answer(200, _openapi())
 
 
+@docs_routes("GET", "/docs", None, "text/html")
 async def docs(call: Call) -> Answer:
+    """This description, to read."""
     return Answer(200, _page(), "text/html; charset=utf-8")
-
-
-ROUTES = (
-    Route("GET", "/", start, None, "Where things are", {200: Start}, "docs"),
-    Route("GET", "/healthz", healthz, None, "The process answers", {200: Health}, "health"),
-    Route(
-        "GET",
-        "/readyz",
-        readyz,
-        None,
-        "Database, schema and loops are well",
-        {200: Readiness, UNAVAILABLE.status: Readiness},
-        "health",
-    ),
-    Route(
-        "GET",
-        "/metrics",
-        metrics,
-        Scope.READ,
-        "Figures for Prometheus (without a key if api.metrics_open)",
-        {200: "text/plain"},
-        "health",
-    ),
-    Route(
-        "GET", "/openapi.json", openapi, None, "This description", {200: "application/json"}, "docs"
-    ),
-    Route("GET", "/docs", docs, None, "This description, to read", {200: "text/html"}, "docs"),
-)

@@ -91,7 +91,7 @@ def _without_titles(value: Any) -> Any:
 
 def _operation(route: Route, schemas: dict[object, Json]) -> Json:
     operation: Json = {
-        "operationId": _name(route),
+        "operationId": route.handler.__name__,
         "summary": route.summary,
         "tags": [route.tag],
         "responses": _responses(route, schemas),
@@ -112,10 +112,6 @@ def _operation(route: Route, schemas: dict[object, Json]) -> Json:
             "content": {"application/json": content},
         }
     return operation
-
-
-def _name(route: Route) -> str:
-    return route.handler.__name__ if route.path != "/v1/events" or route.query else "post_event"
 
 
 def _parameters(route: Route) -> Iterable[Json]:
@@ -203,11 +199,8 @@ _DONE = {200: "Done", 201: "Created", 202: "Accepted", 503: "Not ready"}
 
 
 def _example(kind: Kind) -> Json:
-    problem = problems.Problem(
-        kind,
-        "What exactly is wrong.",
-        "payload" if kind is problems.INVALID else None,
-    )
+    field = "payload" if kind is problems.INVALID else None
+    problem = problems.Problem(kind, "What exactly is wrong.", field)
     example: Json = msgspec.to_builtins(problem.body("3f9c1e07-2a"))
     return example
 

@@ -11,12 +11,13 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from surehook.actions.keys import Scope
 from surehook.api.problems import invalid
-from surehook.api.routes import Call
+from surehook.api.routes import Answer, Call, Routes
 from surehook.model.moments import encode
 from surehook.model.resources.shared import BIGGEST_ID, Page
 from surehook.store.observer import Found
@@ -38,7 +39,30 @@ def before_time(cursor: str | None) -> tuple[datetime, int]:
     return (_END_OF_TIME, BIGGEST_ID) if cursor is None else _decoded(cursor, _times)
 
 
-async def page_of(
+def add_list(
+    routes: Routes,
+    page: object,
+    query: type[msgspec.Struct],
+    *,
+    scope: Scope = Scope.READ,
+    before: Callable[[str | None], object] = before_id,
+    shown: Callable[[Call, list[Any]], Awaitable[list[Any]]] | None = None,
+) -> None:
+    """GET of all that the tag names, by the query's filters. `shown`: what a page shows of them."""
+    name = routes.tag.replace(" ", "_")
+
+    async def handler(call: Call) -> Answer:
+        fetch = getattr(call.api.observer, name)
+        found: Page[Any] = await _page(call, fetch, before(call.query.cursor))
+        return Answer(200, Page(await shown(call, found.items), found.next) if shown else found)
+
+    handler.__name__ = f"list_{name}"
+    handler.__doc__ = f"List {routes.tag}, newest first."
+    path = f"/v1/{name.replace('_', '-')}"
+    routes("GET", path, scope, page, query=query, client=f"{name}.list")(handler)
+
+
+async def _page(
     call: Call, fetch: Callable[..., Awaitable[Found[Item]]], before: object
 ) -> Page[Item]:
     """What `fetch` finds for the query's filters, of the tenant that the key may see."""

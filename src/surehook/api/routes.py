@@ -55,14 +55,13 @@ NOBODY = Key(-1, "nobody", frozenset(), None)
 class Route:
     """One method of one path, with all that the documentation needs to know."""
 
+    tag: str
+    handler: Handler
     method: str
     path: str
-    handler: Handler
     scope: Scope | None
-    summary: str
     answers: Mapping[int, object]  # status → shape, or a content type as text
-    tag: str
-    problems: tuple[Kind, ...] = ()
+    problems: tuple[Kind, ...] = ()  # beside what every route may answer
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
     body_required: bool = True
@@ -84,8 +83,35 @@ class Route:
             object.__setattr__(self, "decoder", msgspec.json.Decoder(self.body))
 
     @property
+    def summary(self) -> str:
+        return " ".join((self.handler.__doc__ or "").split()).removesuffix(".")
+
+    @property
     def has_id(self) -> bool:
         return "{id}" in self.path
+
+
+class Routes(list[Route]):
+    """The routes under one heading, each declared on its handler, whose docstring is its summary:
+
+    @routes("GET", "/v1/keys/{id}", Scope.ADMIN, Key, client="keys.get")
+    """
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self.tag = tag
+
+    def __call__(
+        self, method: str, path: str, scope: Scope | None, answer: object, **more: Any
+    ) -> Callable[[Handler], Handler]:
+        """`answer` is what comes with status 200, or a shape per status."""
+        answers = answer if isinstance(answer, Mapping) else {200: answer}
+
+        def add(handler: Handler) -> Handler:
+            self.append(Route(self.tag, handler, method, path, scope, answers, **more))
+            return handler
+
+        return add
 
 
 class Table:

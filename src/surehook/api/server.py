@@ -13,12 +13,14 @@ import asyncio
 import resource
 import socket
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
 
 from surehook.api.app import Api
 from surehook.api.connection import Connection, Phase, Shared
 from surehook.api.problems import UNAVAILABLE
-from surehook.errors import Unreachable
+from surehook.observe.listener import address_of, bound
+from surehook.observe.metrics import Sample
 from surehook.pipeline.service import Loop
 
 SWEEP_SECONDS = 0.25
@@ -54,34 +56,24 @@ class Server(Loop):
 
     @property
     def address(self) -> str:
-        """host:port, with the port that was really taken."""
         assert self._socket is not None
-        host, port = self._socket.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address_of(self._socket)
 
     def start_fields(self) -> dict[str, object]:
         return {"listen": self.address}
+
+    def figures(self) -> Iterator[Sample]:
+        yield "surehook_requests_bytes", [], self._api.room.held
+        for (route, status), number in sorted(self._shared.answered.items()):
+            yield "surehook_api_requests_total", [route, str(status)], number
 
     @property
     def accepting(self) -> bool:
         return self._server is not None and self._server.is_serving()
 
-    def bind(self) -> None:
-        """Take the address; Unreachable if that cannot be."""
-        host, _, port = self._listen.rpartition(":")
-        host = host.strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, int(port)))
-            self._socket.listen(BACKLOG)  # who comes before the loops run waits a moment
-        except OSError as error:
-            self._socket.close()
-            raise Unreachable(
-                f"The API cannot listen on {self._listen} ({error.strerror or error}).",
-                "Choose another address with SUREHOOK_LISTEN.",
-            ) from None
+    def bind(self, taken: socket.socket | None = None) -> None:
+        """Take the address, unless it was taken for us; Unreachable if that cannot be."""
+        self._socket = taken or bound_for_api(self._listen)
 
     async def start(self) -> None:
         if self._socket is None:
@@ -138,6 +130,12 @@ class Server(Loop):
         if self._server is None and self._socket is not None:
             self._socket.close()
         await self._api.close()
+
+
+def bound_for_api(listen: str) -> socket.socket:
+    """A listening socket; Unreachable if the address cannot be taken."""
+    refused = f"The API cannot listen on {listen}"
+    return bound(listen, BACKLOG, refused, "Choose another address with SUREHOOK_LISTEN.")
 
 
 def _descriptors(wanted: int) -> int:

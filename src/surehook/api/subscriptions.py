@@ -6,21 +6,16 @@ Reads   subscriptions, verifications        Writes  what Subscriptions and Verif
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from surehook.actions.keys import Scope
-from surehook.actions.subscriptions import Subscriptions
-from surehook.actions.trial import SAMPLE, Trial
-from surehook.actions.verifications import Verifications
+from surehook.actions.trial import SAMPLE
 from surehook.api import strict
 from surehook.api.auth import Key
-from surehook.api.pages import before_id, page_of
-from surehook.api.problems import NOT_FOUND, STALE, not_found
-from surehook.api.routes import Answer, Call, Route
-from surehook.model.fields import copied
+from surehook.api.pages import add_list
+from surehook.api.problems import STALE, not_found
+from surehook.api.routes import Answer, Call, Routes
 from surehook.model.resources.shared import BIGGEST_ID, Page
 from surehook.model.resources.subscription import (
     NewSubscriptionBody,
@@ -35,7 +30,6 @@ from surehook.model.resources.subscription import (
     VerifyBody,
     VerifyQuery,
 )
-from surehook.store.observer import Found
 from surehook.store.subscriptions import SETTINGS
 
 WAIT_SECONDS_MAX = 30.0
@@ -43,19 +37,30 @@ SEND_SECONDS_MAX = 620.0
 BODY_MAX = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionServices:
-    """What these routes work with."""
+_EXAMPLE = {
+    "event_type": "order.paid",
+    "callback_url": "https://shop.example.com/hooks/orders",
+    "description": "The shop's ledger",
+}
+routes = Routes("subscriptions")
 
-    subscriptions: Subscriptions
-    verifications: Verifications
-    trial: Trial
 
-
+@routes(
+    "POST",
+    "/v1/subscriptions",
+    Scope.ADMIN,
+    {201: Subscription, 200: Subscription},
+    body=NewSubscriptionBody,
+    body_max=BODY_MAX,
+    idempotent=True,
+    example=_EXAMPLE,
+    client="subscriptions.create",
+)
 async def create_subscription(call: Call) -> Answer:
+    """Create a subscription; its secret is shown this once."""
     body = call.body
     settings = {name: getattr(body, name) for name in SETTINGS}
-    made = await call.api.subscriptions.subscriptions.create(
+    made = await call.api.subscriptions.create(
         settings,
         tenant=call.key.tenant_for(body.tenant),
         custom_headers=body.custom_headers,
@@ -75,26 +80,49 @@ async def create_subscription(call: Call) -> Answer:
     )
 
 
-async def list_subscriptions(call: Call) -> Answer:
-    async def fetch(before: int, count: int, **filters: object) -> Found[Subscription]:
-        found = await call.api.observer.subscriptions(before, count, **filters)
-        return Found(await _shown(call, found.items), found.last)
+async def _shown(call: Call, found: list[Subscription]) -> list[Subscription]:
+    """With what the rows do not say, and without what the key may not know."""
+    names = await call.api.trial.header_names([one.id for one in found])
+    return [
+        replace(
+            one,
+            custom_header_names=names.get(one.id),
+            verification=one.verification and _shown_verification(call.key, one.verification),
+        )
+        for one in found
+    ]
 
-    return Answer(200, await page_of(call, fetch, before_id(call.query.cursor)))
+
+add_list(routes, Page[Subscription], SubscriptionsQuery, shown=_shown)
 
 
+@routes("GET", "/v1/subscriptions/{id}", Scope.READ, Subscription, client="subscriptions.get")
 async def get_subscription(call: Call) -> Answer:
+    """One subscription with its newest verification."""
     return _tagged(200, await _with_missed(call, await _read(call, call.number)))
 
 
+@routes(
+    "PATCH",
+    "/v1/subscriptions/{id}",
+    Scope.ADMIN,
+    Subscription,
+    problems=(STALE,),
+    body=SubscriptionChanges,
+    body_max=BODY_MAX,
+    conditional=True,
+    example={"active": False},
+    client="subscriptions.update",
+)
 async def change_subscription(call: Call) -> Answer:
+    """Change what is named; a new URL of a verified one is staged until it proves itself."""
     body = call.body
     changes = {
         name: value
         for name, value in asdict(body).items()
         if value is not UNSET and name != "custom_headers"
     }
-    await call.api.subscriptions.subscriptions.update(
+    await call.api.subscriptions.update(
         call.number,
         changes,
         tenant=call.key.tenant,
@@ -111,13 +139,25 @@ async def _verified_if_trusted(call: Call, shown: Subscription) -> Subscription:
     """An origin of the operator's own needs no call of `verify`. As shown after it began."""
     url = shown.pending_callback_url or shown.callback_url
     proved = shown.verified and url == shown.callback_url
-    if proved or not await call.api.subscriptions.verifications.request_if_trusted(shown.id, url):
+    if proved or not await call.api.verifications.request_if_trusted(shown.id, url):
         return shown
     return await _read(call, shown.id)
 
 
+@routes(
+    "POST",
+    "/v1/subscriptions/{id}/verify",
+    Scope.ADMIN,
+    {202: Verification, 200: Subscription},
+    query=VerifyQuery,
+    body=VerifyBody,
+    body_required=False,
+    seconds=WAIT_SECONDS_MAX + 5,
+    example={},
+)
 async def verify_subscription(call: Call) -> Answer:
-    verifications = call.api.subscriptions.verifications
+    """Send a challenge (202), or confirm with the code that one carried (200)."""
+    verifications = call.api.verifications
     body: VerifyBody = call.body
     await _read(call, call.number)
     if body.code is not None:
@@ -127,15 +167,28 @@ async def verify_subscription(call: Call) -> Answer:
     query: VerifyQuery = call.query
     if query.wait:
         made = await verifications.tried(made.id, query.wait)
-    return Answer(202, _shown_verification(call.key, copied(Verification, made)))
+    return Answer(202, _shown_verification(call.key, made))
 
 
+@routes(
+    "POST",
+    "/v1/subscriptions/{id}/test",
+    Scope.ADMIN,
+    TestResult,
+    body=TestBody,
+    deep_field="payload",
+    body_required=False,
+    body_max=2 * 2**20,
+    seconds=SEND_SECONDS_MAX,
+    example={"payload": {"hello": "world"}},
+)
 async def test_subscription(call: Call) -> Answer:
+    """Send one test event, guarded and signed, and show what came back."""
     body: TestBody = call.body
     payload = SAMPLE
     if not isinstance(body.payload, UnsetType):
         payload = strict.payload_text(bytes(body.payload))
-    tried = await call.api.subscriptions.trial.send(call.number, payload, call.key.tenant)
+    tried = await call.api.trial.send(call.number, payload, call.key.tenant)
     outcome = tried.outcome
     return Answer(
         200,
@@ -152,9 +205,20 @@ async def test_subscription(call: Call) -> Answer:
     )
 
 
+@routes(
+    "POST",
+    "/v1/subscriptions/{id}/rotate-secret",
+    Scope.ADMIN,
+    RotatedSecret,
+    body=RotateBody,
+    body_required=False,
+    example={"overlap_seconds": 86400},
+    client="subscriptions.rotate_secret",
+)
 async def rotate_secret(call: Call) -> Answer:
+    """Make a new secret; the old one signs as well until the overlap ends."""
     body: RotateBody = call.body
-    rotated = await call.api.subscriptions.subscriptions.rotate(
+    rotated = await call.api.subscriptions.rotate(
         call.number,
         tenant=call.key.tenant,
         scheme=body.signature,
@@ -183,124 +247,5 @@ async def _read(call: Call, number: int) -> Subscription:
     return shown[0]
 
 
-async def _shown(call: Call, found: list[Subscription]) -> list[Subscription]:
-    """With what the rows do not say, and without what the key may not know."""
-    names = await call.api.subscriptions.trial.header_names([one.id for one in found])
-    return [
-        replace(
-            one,
-            custom_header_names=names.get(one.id),
-            verification=one.verification and _shown_verification(call.key, one.verification),
-        )
-        for one in found
-    ]
-
-
 def _shown_verification(key: Key, one: Verification) -> Verification:
     return replace(one, last_reason=key.shown(one.last_reason))
-
-
-_EXAMPLE = {
-    "event_type": "order.paid",
-    "callback_url": "https://shop.example.com/hooks/orders",
-    "description": "The shop's ledger",
-}
-
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/subscriptions",
-        create_subscription,
-        Scope.ADMIN,
-        "Create a subscription; its secret is shown this once",
-        {201: Subscription, 200: Subscription},
-        "subscriptions",
-        body=NewSubscriptionBody,
-        body_max=BODY_MAX,
-        idempotent=True,
-        example=_EXAMPLE,
-        client="subscriptions.create",
-    ),
-    Route(
-        "GET",
-        "/v1/subscriptions",
-        list_subscriptions,
-        Scope.READ,
-        "List subscriptions, newest first",
-        {200: Page[Subscription]},
-        "subscriptions",
-        query=SubscriptionsQuery,
-        client="subscriptions.list",
-    ),
-    Route(
-        "GET",
-        "/v1/subscriptions/{id}",
-        get_subscription,
-        Scope.READ,
-        "One subscription with its newest verification",
-        {200: Subscription},
-        "subscriptions",
-        (NOT_FOUND,),
-        client="subscriptions.get",
-    ),
-    Route(
-        "PATCH",
-        "/v1/subscriptions/{id}",
-        change_subscription,
-        Scope.ADMIN,
-        "Change what is named; a new URL of a verified one is staged until it proves itself",
-        {200: Subscription},
-        "subscriptions",
-        (NOT_FOUND, STALE),
-        body=SubscriptionChanges,
-        body_max=BODY_MAX,
-        conditional=True,
-        example={"active": False},
-        client="subscriptions.update",
-    ),
-    Route(
-        "POST",
-        "/v1/subscriptions/{id}/verify",
-        verify_subscription,
-        Scope.ADMIN,
-        "Send a challenge (202), or confirm with the code that one carried (200)",
-        {202: Verification, 200: Subscription},
-        "subscriptions",
-        (NOT_FOUND,),
-        query=VerifyQuery,
-        body=VerifyBody,
-        body_required=False,
-        seconds=WAIT_SECONDS_MAX + 5,
-        example={},
-    ),
-    Route(
-        "POST",
-        "/v1/subscriptions/{id}/test",
-        test_subscription,
-        Scope.ADMIN,
-        "Send one test event, guarded and signed, and show what came back",
-        {200: TestResult},
-        "subscriptions",
-        (NOT_FOUND,),
-        body=TestBody,
-        deep_field="payload",
-        body_required=False,
-        body_max=2 * 2**20,
-        seconds=SEND_SECONDS_MAX,
-        example={"payload": {"hello": "world"}},
-    ),
-    Route(
-        "POST",
-        "/v1/subscriptions/{id}/rotate-secret",
-        rotate_secret,
-        Scope.ADMIN,
-        "Make a new secret; the old one signs as well until the overlap ends",
-        {200: RotatedSecret},
-        "subscriptions",
-        (NOT_FOUND,),
-        body=RotateBody,
-        body_required=False,
-        example={"overlap_seconds": 86400},
-        client="subscriptions.rotate_secret",
-    ),
-)

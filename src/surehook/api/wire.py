@@ -28,7 +28,7 @@ from surehook.api.problems import (
     invalid,
     unavailable,
 )
-from surehook.errors import AnswerIsNo, ConfigError, FieldRefused, NotFound, Stale, Unreachable
+from surehook.errors import ConfigError, Declined, FieldRefused, NotFound, Stale, Unreachable
 from surehook.model import rules
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -212,7 +212,7 @@ def as_problem(error: Exception, request_id: str) -> Problem:
             return Problem(CONFLICT, error.message, "external_id")
         case Stale():
             return Problem(STALE, str(error), "If-Match")
-        case AnswerIsNo():
+        case Declined():
             return Problem(CONFLICT, str(error))
         case KeyHeld():
             return unavailable(error.message, KEY_HELD, "external_id")

@@ -22,37 +22,33 @@ if TYPE_CHECKING:
 
     from surehook.config import Config
 
-# name → (module, attribute, what it does), in the order in which help lists them.
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "dev": ("surehook.cli.dev", "dev", "Run everything here and deliver a first webhook."),
-    "serve": ("surehook.cli.serve", "serve", "Run all components, or some, in one process."),
-    "run": ("surehook.cli.serve", "run", "Run one component alone."),
-    "publish": ("surehook.cli.publish", "publish", "Publish an event, or many."),
-    "event": ("surehook.cli.event", "event", "What was published, and where it went."),
-    "subscription": (
-        "surehook.cli.subscription",
-        "subscription",
-        "Who gets which events: create, verify, test, change.",
-    ),
-    "delivery": ("surehook.cli.delivery", "delivery", "What became of each event."),
-    "dead-letter": ("surehook.cli.dead_letter", "dead_letter", "What was given up; requeue it."),
-    "tail": ("surehook.cli.tail", "tail", "Show deliveries as they change."),
-    "listen": ("surehook.cli.listen", "listen", "Receive webhooks here, check and show them."),
-    "key": ("surehook.cli.key", "key", "API keys: create, list, revoke."),
-    "migrate": ("surehook.cli.migrate", "migrate", "Bring the database to this program's schema."),
-    "status": ("surehook.cli.status", "status", "Which processes run, where, and what is missing."),
-    "doctor": ("surehook.cli.doctor", "doctor", "Prove that the database is fit; say what to do."),
-    "installation": (
-        "surehook.cli.installation",
-        "installation",
-        "Which installation this is; a new id for a copy.",
-    ),
-    "check": ("surehook.cli.check", "check", "Look for broken invariants on the live database."),
-    "config": ("surehook.cli.config", "config", "Show every setting and where it came from."),
-    "db": ("surehook.cli.db", "db", "The embedded PostgreSQL server, as its owner."),
-    "bench": ("surehook.cli.bench", "bench", "Measure deliveries and CPU per delivery."),
-    "completion": ("surehook.cli.completion", "completion", "Complete commands in your shell."),
+# name → what it does, in the order in which help lists them. A command is what has its name in the
+# file of its name.
+COMMANDS = {
+    "dev": "Run everything here and deliver a first webhook.",
+    "serve": "Run all components, or some.",
+    "run": "Run one component alone.",
+    "publish": "Publish an event, or many.",
+    "event": "What was published, and where it went.",
+    "subscription": "Who gets which events: create, verify, test, change.",
+    "delivery": "What became of each event.",
+    "dead-letter": "What was given up; requeue it.",
+    "tail": "Show deliveries as they change.",
+    "listen": "Receive webhooks here, check and show them.",
+    "init": "Print an environment file with new secrets.",
+    "key": "API keys: create, list, revoke.",
+    "migrate": "Bring the database to this program's schema.",
+    "status": "Which processes run, where, and what is missing.",
+    "health": "Is the process here ready? For health checks.",
+    "doctor": "Prove that the database is fit; say what to do.",
+    "installation": "Which installation this is; a new id for a copy.",
+    "check": "Look for broken invariants on the live database.",
+    "config": "Show every setting and where it came from.",
+    "db": "The embedded PostgreSQL server, as its owner.",
+    "bench": "Measure deliveries and CPU per delivery.",
+    "completion": "Complete commands in your shell.",
 }
+ELSEWHERE = {"run": "serve"}  # command → the file that it is in
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +103,9 @@ class LazyGroup(Suggesting):
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[name]
-        command: click.Command = getattr(import_module(module), attribute)
+        word = name.replace("-", "_")
+        module = import_module(f"surehook.cli.{ELSEWHERE.get(word, word)}")
+        command: click.Command = getattr(module, word)
         return command
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -116,14 +113,14 @@ class LazyGroup(Suggesting):
 
         names = [
             CompletionItem(name, help=summary)
-            for name, (_, _, summary) in COMMANDS.items()
+            for name, summary in COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, context, incomplete)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(

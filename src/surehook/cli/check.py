@@ -11,7 +11,7 @@ from surehook.cli import Invocation
 from surehook.cli.database import as_login
 from surehook.cli.output import waiting, wrapped
 from surehook.config.parsers import duration
-from surehook.errors import AnswerIsNo, UsageError
+from surehook.errors import Declined, UsageError
 from surehook.process import check as invariants
 from surehook.store import store_of
 from surehook.store.database import Database
@@ -42,7 +42,7 @@ def check(invocation: Invocation, since: str | None, margin: str | None, as_json
         )
     if broken:
         verb = "is" if len(broken) == 1 else "are"
-        raise AnswerIsNo(f"{len(broken)} of {len(verdicts)} invariants {verb} broken.")
+        raise Declined(f"{len(broken)} of {len(verdicts)} invariants {verb} broken.")
 
 
 def _seconds(option: str, given: str) -> float:

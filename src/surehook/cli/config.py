@@ -9,7 +9,7 @@ import click
 
 from surehook.cli import Invocation
 from surehook.cli.output import at_terminal, safe, table
-from surehook.config import Config, without_password
+from surehook.config import FROM_FILE, Config, without_password
 from surehook.config.parsers import toml_value
 from surehook.config.settings import LOGINS, SETTINGS
 
@@ -51,7 +51,8 @@ def default_file() -> str:
     lines = [
         "# Every setting of surehook with its default. Copy what you change into surehook.toml",
         "# (looked for here, then in /etc/surehook; or name it with --config or SUREHOOK_CONFIG).",
-        "# The environment wins over the file, flags win over both.",
+        "# The environment wins over the file, flags win over both. A variable …_FILE names a file",
+        "# that holds the secret.",
         "# Durations: seconds, or 500ms, 30s, 5m, 1h, 2d.",
         "# Written by `make generate` from config/settings.py; do not edit.",
     ]
@@ -61,7 +62,8 @@ def default_file() -> str:
         if where != section:
             lines += ["", f"[{where}]"]
             section = where
-        lines += ["", *(f"# {line}" for line in wrap(setting.meaning, 96)), f"# {setting.variable}"]
+        names = [setting.variable, *([setting.variable + FROM_FILE] if setting.secret else [])]
+        lines += ["", *(f"# {line}" for line in wrap(setting.meaning, 96)), f"# {', '.join(names)}"]
         if setting.default is None:
             lines.append(f"#{name} = {setting.example}")
         else:

@@ -25,7 +25,7 @@ import click
 
 from surehook.cli import InOrder, Invocation
 from surehook.cli.output import say_which, shown, waiting
-from surehook.errors import AnswerIsNo, EmbeddedServerError, UsageError
+from surehook.errors import Declined, EmbeddedServerError, UsageError
 
 if TYPE_CHECKING:
     from surehook.embedded.server import EmbeddedServer
@@ -153,7 +153,7 @@ def status(server: EmbeddedServer, as_json: bool) -> None:
     else:
         click.echo("\n".join(f"{name}: {shown(value)}" for name, value in facts.items()))
     if not running:
-        sys.exit(AnswerIsNo.exit_code)
+        sys.exit(Declined.exit_code)
 
 
 @db.command(

@@ -27,7 +27,7 @@ from surehook.cli.output import (
     waiting,
     write_json,
 )
-from surehook.errors import AnswerIsNo, UsageError
+from surehook.errors import Declined, UsageError
 from surehook.model.resources.dead_letter import DeadLetter, DeadLetterFilter, DeadLettersQuery
 from surehook.model.wording import counted
 
@@ -150,7 +150,7 @@ def requeue(
     _show_many(answer, as_json, "requeued")
     if answer.skipped:
         verb, whose = ("was", "its") if len(answer.skipped) == 1 else ("were", "their")
-        raise AnswerIsNo(
+        raise Declined(
             f"{counted(len(answer.skipped), 'dead letter')} {verb} not requeued: {whose} "
             "subscription is not active and verified."
         )
@@ -208,7 +208,7 @@ def _requeue_each(api: Api, ids: tuple[int, ...], as_json: bool) -> None:
     if refused:
         verb = "was" if len(refused) == 1 else "were"
         of = counted(len(ids), "dead letter")
-        raise AnswerIsNo(f"{len(refused)} of {of} {verb} not requeued.")
+        raise Declined(f"{len(refused)} of {of} {verb} not requeued.")
 
 
 def _requeue_one(

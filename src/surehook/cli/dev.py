@@ -15,11 +15,13 @@ import click
 
 from surehook.cli import Invocation
 from surehook.cli.output import safe
-from surehook.cli.serve import event_loop, make_ready
+from surehook.cli.serve import make_ready, processes_option
 from surehook.config import Config
-from surehook.errors import AnswerIsNo, UsageError
+from surehook.errors import Declined, UsageError
 from surehook.observe import log
 from surehook.process.database import embedded_server, open_access
+from surehook.process.group import useful_processes
+from surehook.process.serve import event_loop
 from surehook.process.system import created_by
 from surehook.receiver.listen import Arrival
 from surehook.store.logins import DatabaseAccess
@@ -45,16 +47,17 @@ READER_LOOK_SECONDS = 0.5
     metavar="DIRECTORY",
     help="Where the embedded database lies.",
 )
+@processes_option
 @click.pass_obj
-def dev(invocation: Invocation, data_dir: Path | None) -> None:
+def dev(invocation: Invocation, data_dir: Path | None, processes: int | None) -> None:
     from surehook.process.running import noted
     from surehook.receiver import certificates
     from surehook.receiver.statedir import state_directory
 
     began = time.monotonic()
     files = certificates.kept(state_directory())
-    config = _configured(invocation, files, data_dir)
-    log.start("warning", "text")
+    config = _configured(invocation, files, data_dir, processes)
+    log.start(config.text("log.level"), config.text("log.format"))
     click.secho(f"surehook: starting {_database(config)} …", dim=True)
     with open_access(config) as access, event_loop() as runner:
         _refuse_borrowed_server(config)
@@ -64,7 +67,9 @@ def dev(invocation: Invocation, data_dir: Path | None) -> None:
     click.secho("\nsurehook: stopped; everything is kept for the next time.", dim=True)
 
 
-def _configured(invocation: Invocation, files: Certificates, data_dir: Path | None) -> Config:
+def _configured(
+    invocation: Invocation, files: Certificates, data_dir: Path | None, processes: int | None
+) -> Config:
     """The user's configuration, and what is different here."""
     from surehook.process.dev import free_address, kept_key
     from surehook.receiver.statedir import state_directory
@@ -74,6 +79,9 @@ def _configured(invocation: Invocation, files: Certificates, data_dir: Path | No
     return invocation.config(
         {
             "database.data_dir": str(chosen) if chosen else None,
+            "serve.processes": processes,
+            "log.level": "warning",  # what people should see is shown otherwise
+            "log.format": "text",
             "api.listen": free_address(given.text("api.listen")),
             "api.admin_key": given.optional_text("api.admin_key") or kept_key(state_directory()),
             "delivery.ca_file": str(_trusted(files, given.optional_path("delivery.ca_file"))),
@@ -136,7 +144,8 @@ async def _run(
     from surehook.process.dev import Development
 
     await _make_ready(config, access)
-    development = Development(config, access, files, _show, note)
+    processes = config.optional_number("serve.processes") or useful_processes()
+    development = Development(config, access, files, _show, note, processes)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, development.stop)
@@ -163,7 +172,7 @@ async def _stop_when_unread(development: Development) -> None:
 async def _make_ready(config: Config, access: DatabaseAccess) -> None:
     try:
         await make_ready(config, access, "api")
-    except AnswerIsNo as refused:  # the data is of another version of this program
+    except Declined as refused:  # the data is of another version of this program
         if config.embedded:
             where = config.optional_path("database.data_dir")
             refused.advice += f" The data is in {where}; to begin anew name another --data-dir."

@@ -13,7 +13,7 @@ from surehook.cli import Invocation
 from surehook.cli.database import on_database
 from surehook.cli.output import waiting, wrapped
 from surehook.config import without_password
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.process.doctor import examine
 from surehook.store import engine_of
 from surehook.store.findings import Finding, Level
@@ -45,7 +45,7 @@ def doctor(invocation: Invocation, as_json: bool) -> None:
         for finding in findings:
             click.echo(_line(finding))
     if not fit:
-        sys.exit(AnswerIsNo.exit_code)
+        sys.exit(Declined.exit_code)
 
 
 def _line(finding: Finding) -> str:

@@ -13,7 +13,7 @@ from surehook.cli import Invocation
 from surehook.cli.database import on_database
 from surehook.cli.output import waiting
 from surehook.config import Config
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.model.wording import counted
 from surehook.store import engine_of
 from surehook.store.engine import Engine
@@ -93,7 +93,7 @@ def _show(state: State, as_json: bool) -> None:
     if pending:
         verb = "is" if len(pending) == 1 else "are"
         missing = f"{counted(len(pending), 'migration')} {verb} missing."
-        raise AnswerIsNo(missing, "Run `surehook migrate`.")
+        raise Declined(missing, "Run `surehook migrate`.")
 
 
 def _print_sql(config: Config, engine: Engine, state: State) -> None:

@@ -23,7 +23,7 @@ from surehook.client import Client
 from surehook.client.calls import NewEvent
 from surehook.client.errors import ClientError, InvalidRequest
 from surehook.client.results import BatchItem
-from surehook.errors import AnswerIsNo, UsageError
+from surehook.errors import Declined, UsageError
 from surehook.model import payload as payloads
 from surehook.model import rules
 from surehook.model.wording import counted
@@ -146,7 +146,7 @@ class Tally:
             click.echo(f"line {line}: {safe(reason)}", err=True)
         if self.refused:
             verb, whose = ("was", "its") if len(self.refused) == 1 else ("were", "their")
-            raise AnswerIsNo(
+            raise Declined(
                 f"{counted(len(self.refused), 'line')} {verb} not stored: {whose} external_id "
                 "already belongs to another event, or an open transaction holds it."
             )

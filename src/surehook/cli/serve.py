@@ -5,7 +5,6 @@ Reads   the configuration       Writes  the schema of an embedded database; else
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import click
@@ -18,7 +17,9 @@ from surehook.observe import log
 from surehook.process.components import COMPONENTS
 from surehook.process.database import open_access
 from surehook.process.doctor import refuse_if_unsafe
+from surehook.process.group import useful_processes
 from surehook.process.running import Note, noted
+from surehook.process.serve import event_loop
 from surehook.process.serve import serve as serve_components
 from surehook.process.system import System, created_by
 from surehook.store import engine_of
@@ -39,16 +40,27 @@ def _names(given: str | None) -> Sequence[str]:
     return list(dict.fromkeys(names))
 
 
-@click.command(help="Run all components in this process, or only some, until it is told to end.")
+processes_option = click.option(
+    "--processes",
+    type=int,
+    metavar="N",
+    help="Share the work among N processes.  [default: one for every two cores, 4 at most]",
+)
+
+
+@click.command(help="Run all components, or only some, until it is told to end.")
 @click.option(
     "--components",
     metavar="A,B,…",
     help=f"Only these of {', '.join(COMPONENTS)}.  [default: all]",
 )
+@processes_option
 @click.pass_obj
-def serve(invocation: Invocation, components: str | None) -> None:
+def serve(invocation: Invocation, components: str | None, processes: int | None) -> None:
     names = _names(components)
-    run_components(invocation.config(), names, "surehook serve")
+    config = invocation.config({"serve.processes": processes})
+    wanted = config.optional_number("serve.processes") or useful_processes()
+    run_components(config, names, "surehook serve", wanted)
 
 
 RUN_HELP = """Run one component alone, until it is told to end.
@@ -66,7 +78,7 @@ def run(invocation: Invocation, name: str) -> None:
     run_components(invocation.config(), names, f"surehook run {name}")
 
 
-def run_components(config: Config, names: Sequence[str], command: str) -> None:
+def run_components(config: Config, names: Sequence[str], command: str, processes: int = 1) -> None:
     """Until SIGTERM or SIGINT; an embedded database is migrated first."""
     log.start(config.text("log.level"), config.text("log.format"))
     system = created_by(config)
@@ -75,27 +87,23 @@ def run_components(config: Config, names: Sequence[str], command: str) -> None:
         noted(command, system.database, embedded=system.embedded) as note,
         event_loop() as runner,
     ):
-        runner.run(_serve(config, access, names, system, note))
-
-
-def event_loop() -> asyncio.Runner:
-    """The fastest loop at hand."""
-    try:
-        import uvloop
-    except ImportError:  # not to be had on every platform; the standard loop does the same, slower
-        return asyncio.Runner()
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        runner.run(_serve(config, access, names, processes, system, note))
 
 
 async def _serve(
-    config: Config, access: DatabaseAccess, names: Sequence[str], system: System, note: Note
+    config: Config,
+    access: DatabaseAccess,
+    names: Sequence[str],
+    processes: int,
+    system: System,
+    note: Note,
 ) -> None:
     await make_ready(config, access, names[0])
     where = without_password(access.url)
     observe.emit(
         "process.started", components=list(names), database=where, database_from=system.source
     )
-    await serve_components(config, access, names, note.serves)
+    await serve_components(config, access, names, note.serves, processes)
 
 
 async def make_ready(config: Config, access: DatabaseAccess, component: str) -> None:

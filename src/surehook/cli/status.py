@@ -18,7 +18,7 @@ from surehook import __version__
 from surehook.cli import Invocation, output
 from surehook.cli.database import on_database
 from surehook.config import Config, without_password
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.model.records import RunningComponent
 from surehook.pipeline.registry import alive
 from surehook.process.components import COMPONENTS
@@ -50,7 +50,7 @@ def status(invocation: Invocation, as_json: bool) -> None:
         output.note(f"installation: {installation}")
         _show(known, missing)
     if missing:
-        sys.exit(AnswerIsNo.exit_code)
+        sys.exit(Declined.exit_code)
 
 
 async def _read(config: Config, access: DatabaseAccess) -> tuple[str, list[RunningComponent]]:

@@ -25,7 +25,7 @@ from surehook.cli.connection import CALL_SECONDS, Api, through_api, wrong_use
 from surehook.cli.declared import Decorator, columns, facts_of, list_command, setting_options
 from surehook.cli.delivery import advice_on
 from surehook.cli.output import as_json_option, done, facts, heading, note, safe, write_json
-from surehook.errors import AnswerIsNo, UsageError
+from surehook.errors import Declined, UsageError
 from surehook.model.resources.subscription import (
     RotatedSecret,
     Subscription,
@@ -319,14 +319,14 @@ def _report(
         facts(_verification_facts(sent))
 
 
-def _not_verified(sent: results.Verification, now: results.Subscription, wait: float) -> AnswerIsNo:
+def _not_verified(sent: results.Verification, now: results.Subscription, wait: float) -> Declined:
     reason = sent.last_reason or sent.last_result or f"it was not tried within {wait:g} s"
     if now.verified and now.callback_url != sent.callback_url:
-        return AnswerIsNo(
+        return Declined(
             f"The new URL {safe(sent.callback_url)} is not verified yet: {safe(reason)}.",
             f"The old one is still used: {safe(now.callback_url)}",
         )
-    return AnswerIsNo(f"Subscription {now.id} is not verified: {safe(reason)}.")
+    return Declined(f"Subscription {now.id} is not verified: {safe(reason)}.")
 
 
 @subscription.command(help="Send one test delivery, no event; exit 1 if it fails.")
@@ -349,13 +349,13 @@ def test(
         raise _not_taken(result)
 
 
-def _not_taken(result: results.TestResult) -> AnswerIsNo:
+def _not_taken(result: results.TestResult) -> Declined:
     advice = advice_on(result.error_code)
     if result.sent:
         why = result.error_code or result.response_status
-        return AnswerIsNo(f"The endpoint did not take it: {why}.", advice)
+        return Declined(f"The endpoint did not take it: {why}.", advice)
     why = ", ".join(filter(None, [result.error_code, result.failure_detail])).rstrip(".")
-    return AnswerIsNo(f"Nothing was sent: {safe(why)}.", advice)
+    return Declined(f"Nothing was sent: {safe(why)}.", advice)
 
 
 def _show_test(result: results.TestResult) -> None:
@@ -364,8 +364,15 @@ def _show_test(result: results.TestResult) -> None:
     facts(facts_of(TestResult, result, without=("sent", "delivered")))
 
 
-@subscription.command("rotate-secret", help="Make a new secret, shown this once.")
+@subscription.command(
+    "rotate-secret", help="Make a new secret or key pair; the secret is shown once."
+)
 @_with_id
+@click.option(
+    "--signature",
+    type=click.Choice(["v1", "v1a"]),
+    help="Which one: the shared secret (v1), or the key pair (v1a).  [default: v1]",
+)
 @click.option(
     "--overlap-seconds", type=Finite(), help="How long the old one signs too; usually a day."
 )
@@ -378,6 +385,10 @@ def rotate_secret(api: Api, subscription_id: int, as_json: bool, **options: Any)
     if as_json:
         write_json(rotated)
         return
-    done(f"subscription {subscription_id} signs with a new secret")
+    what = "secret" if rotated.secret else "key pair"
+    done(f"subscription {subscription_id} signs with a new {what}")
     facts(facts_of(RotatedSecret, rotated))
-    note("Keep the secret now: it is not shown again.")
+    if rotated.secret:
+        note("Keep the secret now: it is not shown again.")
+    else:
+        note("Give the receiver the public key before the old one expires.")

@@ -1,6 +1,6 @@
 """Configuration: a TOML file, then the environment, then flags; the later wins.
 
-Reads   the file, os.environ
+Reads   the file, os.environ, the files that a secret's NAME_FILE names
 Writes  nothing
 
 settings.py declares what can be set, parsers.py what a value may be. A wrong value is one clear
@@ -31,6 +31,10 @@ OTHER_VARIABLES = ("SUREHOOK_CONFIG", "SUREHOOK_URL", "SUREHOOK_API_KEY", "SUREH
 FILE_NAMES = (Path("surehook.toml"), Path("/etc/surehook/surehook.toml"))
 # A lease outlives its request by this much: time to write the result.
 LEASE_MARGIN_SECONDS = 5.0
+# SUREHOOK_ROLE_SECRET_FILE names the file that holds SUREHOOK_ROLE_SECRET: secrets of containers
+# and credentials of systemd are files.
+FROM_FILE = "_FILE"
+LOGIN_URL = "SUREHOOK_DATABASE_URL_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +220,50 @@ def _take_environment(
     environment: Mapping[str, str], origins: dict[str, Origin], urls: dict[str, str]
 ) -> None:
     setting = BY_KEY["database.url"]
+    given = _given(environment)
     fallback = environment.get("DATABASE_URL")
-    if fallback and origins[setting.key].value is None and not environment.get(setting.variable):
+    if fallback and origins[setting.key].value is None and setting.variable not in given:
         origins[setting.key] = _origin(setting, fallback, "DATABASE_URL")
     by_variable = {setting.variable: setting for setting in SETTINGS}
-    for name, given in environment.items():
-        if not name.startswith("SUREHOOK_") or given == "":
-            continue
+    for name, (value, source) in given.items():
         if name in by_variable:
             setting = by_variable[name]
-            origins[setting.key] = _origin(setting, given, name)
-        elif name.startswith("SUREHOOK_DATABASE_URL_"):
-            login = name.removeprefix("SUREHOOK_DATABASE_URL_").lower()
-            urls[_known_login(login, name)] = _login_url(given, login, name)
+            origins[setting.key] = _origin(setting, value, source)
+        elif name.startswith(LOGIN_URL):
+            login = name.removeprefix(LOGIN_URL).lower()
+            urls[_known_login(login, source)] = _login_url(value, login, source)
         elif name not in OTHER_VARIABLES and not name.startswith("SUREHOOK_TEST_"):
             raise ConfigError(f"There is no setting {name}.", _nearest(name, by_variable))
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Our variables: name → value and the variable that gave it, NAME or NAME_FILE."""
+    ours = {name: value for name, value in environment.items() if name.startswith("SUREHOOK_")}
+    given = {name: (value, name) for name, value in ours.items() if value}
+    secrets = {setting.variable for setting in SETTINGS if setting.secret}
+    secrets |= {f"{LOGIN_URL}{login.upper()}" for login in LOGINS}
+    for secret in sorted(secrets):
+        name = secret + FROM_FILE
+        if name not in given:
+            continue
+        if secret in given:
+            raise ConfigError(f"{secret} and {name} are both set.", "Remove one of them.")
+        del given[name]
+        given[secret] = (_content(name, Path(ours[name])), name)
+    return given
+
+
+def _content(name: str, file: Path) -> str:
+    """A secret that a file holds; the line end that editors add is not part of it."""
+    try:
+        content = file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise ConfigError(f"The file of {name} ({file}) is not text.") from None
+    except OSError as wrong:
+        raise ConfigError(f"The file of {name} cannot be read: {wrong}.") from None
+    if not content:
+        raise ConfigError(f"The file of {name} ({file}) is empty.")
+    return content
 
 
 def _known_login(name: str, source: str) -> str:
@@ -261,24 +294,25 @@ def _check_together(config: Config) -> None:
             f"worker.lease_duration ({in_words(lease)}) must be at least "
             f"delivery.request_timeout + 5s ({in_words(request + LEASE_MARGIN_SECONDS)})."
         )
-    ceilings = config.ceilings
-    if request > ceilings.request_seconds:
-        raise ConfigError(
-            f"delivery.request_timeout ({in_words(request)}) must not exceed "
-            f"limits.request_timeout ({in_words(ceilings.request_seconds)})."
-        )
+    ceilings, policy = config.ceilings, config.policy
     cap = config.number("orchestrator.subscription_cap")
-    if cap > ceilings.concurrency_cap:
-        raise ConfigError(
-            f"orchestrator.subscription_cap ({cap}) must not exceed "
-            f"limits.concurrency_cap ({ceilings.concurrency_cap})."
-        )
-    policy = config.policy
-    if policy.base_delay_seconds > policy.max_delay_seconds:
-        raise ConfigError(
-            f"retry.base_delay ({in_words(policy.base_delay_seconds)}) must not exceed "
-            f"retry.max_delay ({in_words(policy.max_delay_seconds)})."
-        )
+    least, most = policy.base_delay_seconds, policy.max_delay_seconds
+    longest = ceilings.request_seconds
+    for lower, value, upper, largest, shown in (
+        ("delivery.request_timeout", request, "limits.request_timeout", longest, in_words),
+        (
+            "orchestrator.subscription_cap",
+            cap,
+            "limits.concurrency_cap",
+            ceilings.concurrency_cap,
+            str,
+        ),
+        ("retry.base_delay", least, "retry.max_delay", most, in_words),
+    ):
+        if value > largest:
+            raise ConfigError(
+                f"{lower} ({shown(value)}) must not exceed {upper} ({shown(largest)})."
+            )
     url = config.optional_text("database.url")
     if (
         url

@@ -348,6 +348,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("api.metrics_open", False, flag, "Whether /metrics is served without a key."),
     Setting(
+        "serve.processes",
+        None,
+        whole(1, 64),
+        "How many processes `serve` and `dev` share their work among. Not set: one for every two "
+        "cores, 4 at most. See docs/operate/processes.md.",
+        env="SUREHOOK_PROCESSES",
+        example="2",
+    ),
+    Setting(
         "observe.listen",
         "auto",
         address_or_word("auto", "off"),

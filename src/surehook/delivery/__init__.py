@@ -48,6 +48,11 @@ class Request(msgspec.Struct, frozen=True):
 class Sender(Protocol):
     """What the worker needs of a client."""
 
+    opened: int
+    """How many attempts had to open a connection."""
+    reused: int
+    """How many had one that was kept."""
+
     async def start(self) -> None:
         """Make ready; call once, inside the running loop."""
 

@@ -81,6 +81,8 @@ class HttpsSender:
         self._busy: set[Connection] = set()
         self._dialing: set[asyncio.Timeout] = set()
         self._closed = False
+        self.opened = 0
+        self.reused = 0
 
     async def start(self) -> None:
         """Make ready; call once, inside the running loop."""
@@ -138,7 +140,10 @@ class HttpsSender:
             payload = self._encode(target, request)
             connection = self._pool.take(target.origin)
             if connection is None:
+                self.opened += 1
                 connection = await self._dial(target.url, deadline)
+            else:
+                self.reused += 1
             return await self._exchange(connection, payload, deadline, clock, answers)
         except AttemptFailed as failure:
             return failure.outcome()

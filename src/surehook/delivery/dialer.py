@@ -209,10 +209,7 @@ async def _tcp(address: Address, port: int) -> socket.socket:
     return sock
 
 
-async def _first(
-    addresses: list[Address],
-    connect: Connect,
-) -> socket.socket:
+async def _first(addresses: list[Address], connect: Connect) -> socket.socket:
     """The first socket to connect; the others are closed."""
     try:
         if len(addresses) == 1:
@@ -223,10 +220,7 @@ async def _first(
         raise AttemptFailed(ErrorCode.CONNECT_FAILED, f"{where}: {_reason(error)}") from None
 
 
-async def _race(
-    addresses: list[Address],
-    connect: Connect,
-) -> socket.socket:
+async def _race(addresses: list[Address], connect: Connect) -> socket.socket:
     tasks: list[asyncio.Task[socket.socket]] = []
     winner: asyncio.Task[socket.socket] | None = None
     try:

@@ -9,6 +9,7 @@ anyone sees it.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 
@@ -99,7 +100,8 @@ def parse_retry_after(value: str, date: str | None, now: float | None) -> int | 
         reference = now
     if moment is None or reference is None:
         return None
-    return min(max(0, int(moment - reference)), MAX_RETRY_AFTER_SECONDS)
+    # Rounded up: a second attempt before the date is what the endpoint asked us not to make.
+    return min(max(0, math.ceil(moment - reference)), MAX_RETRY_AFTER_SECONDS)
 
 
 def _parse_date(text: str, now: float | None) -> float | None:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
+import msgspec
 import pycares
 
 from surehook.delivery.address import Address
@@ -53,15 +54,12 @@ class NameNotResolved(Exception):
     """The name has no address, or none arrived in time."""
 
 
-class _Entry:
+class _Entry(msgspec.Struct):
     """A finished lookup in the cache; `addresses` is empty when it failed."""
 
-    __slots__ = ("addresses", "expires", "reason")
-
-    def __init__(self, addresses: tuple[Address, ...], reason: str, expires: float) -> None:
-        self.addresses = addresses
-        self.reason = reason
-        self.expires = expires
+    addresses: tuple[Address, ...]
+    reason: str
+    expires: float
 
 
 class _Lookup:

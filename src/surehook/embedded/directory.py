@@ -26,7 +26,7 @@ import stat
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from surehook.embedded.account import Account
 from surehook.errors import EmbeddedServerError, UsageError
@@ -261,7 +261,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_record(descriptor: int, record: Holder) -> None:
+def write_record(descriptor: int, record: Any) -> None:
     """Into the locked file itself: it must stay the same file."""
     content = json.dumps(asdict(record)).encode()
     os.pwrite(descriptor, content, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
@@ -21,7 +21,6 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 from surehook.model.moments import Moment
 
 Stored = Literal["plain", "staged", "sealed"]
-Made = TypeVar("Made", bound=Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +197,9 @@ def plain(resource: type[Struct]) -> list[str]:
     return [name for name, one in settings(resource).items() if one.stored == "plain"]
 
 
+@cache
 def builder(
-    record: type[Struct], columns: Sequence[str], prefix: str = ""
+    record: type[Struct], columns: tuple[str, ...], prefix: str = ""
 ) -> Callable[[Sequence[Any]], Any]:
     """From a row with these columns to the record; what it has no column for is None or absent."""
     absent = {one.name: None for one in msgspec.structs.fields(record) if one.required}
@@ -230,12 +230,6 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if list in members:
         return lambda value: value.split(",")
     return _value
-
-
-def copied(record: type[Made], source: object, **other: object) -> Made:
-    """The record with the source's values of the same names, and others."""
-    names = (name for name in record.__struct_fields__ if hasattr(source, name))
-    return record(**{name: _value(getattr(source, name)) for name in names} | other)
 
 
 def _value(value: Any) -> Any:

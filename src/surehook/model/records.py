@@ -134,6 +134,14 @@ class LeasedJob(msgspec.Struct, frozen=True):
     lane: int = Lane.EXPRESS
 
 
+class WaitingJob(msgspec.Struct, frozen=True):
+    """A job that waits in a lane where everything hangs, as the worker sees it."""
+
+    id: JobId
+    subscription_id: SubscriptionId
+    tenant_hangs: bool  # other endpoints of its tenant do
+
+
 class Pace(msgspec.Struct, frozen=True):
     """How a subscription's endpoint did lately: what the orchestrator keeps of it."""
 
@@ -152,6 +160,7 @@ class JobReport(msgspec.Struct, frozen=True):
     response_excerpt: str | None  # the endpoint's words
     failure_detail: str | None  # ours
     lease_token: int
+    lease_resets: int  # when the lease was taken: a lease that was lost has made them more
 
 
 class ExpiredLease(msgspec.Struct, frozen=True):
@@ -188,21 +197,6 @@ class Requeued(msgspec.Struct, frozen=True):
     saga_id: SagaId | None
     created: bool  # False: it had been requeued before, or cannot be
     deliverable: bool  # the subscription is active and verified
-
-
-class Verification(msgspec.Struct, frozen=True):
-    """One attempt to prove an endpoint, as its owner sees it; neither challenge nor code."""
-
-    id: int
-    subscription_id: SubscriptionId
-    callback_url: str
-    attempts: int
-    last_result: str | None
-    last_reason: str | None
-    created_at: datetime
-    last_attempt_at: datetime | None
-    expires_at: datetime
-    verified_at: datetime | None
 
 
 class Challenge(msgspec.Struct, frozen=True):
@@ -270,6 +264,8 @@ class SystemFigures(msgspec.Struct, frozen=True):
     """Stage, state, how many wait, age of the oldest in seconds."""
     running: dict[str, int]
     """How many processes run each component."""
+    database_bytes: int | None = None
+    """None: counted by an older program."""
 
 
 class KeptFigures(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Who may read and write what: login → database role → columns. Pure; imports nothing.
+"""Who may read and write what: login → database role → columns. Pure.
 
 The one source of the generated GRANTs, of docs/roles.md, of the check that every statement stays
 inside its role, and of the test that logs in as each role and tries everything else.
@@ -8,165 +8,74 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from surehook.model import fields
 from surehook.model.resources.subscription import Subscription
 
 ENGINES = ("postgres", "mysql")  # MariaDB counts as mysql
 
+
+def _words(*texts: str) -> tuple[str, ...]:
+    """The columns that the texts name, blanks between."""
+    return tuple(word for text in texts for word in text.split())
+
+
 # Every table and its columns in order, as they are on every engine.
 _EVERYWHERE: dict[str, tuple[str, ...]] = {
-    "events": (
-        "id",
-        "event_type",
-        "created_at",
-        "payload",
-        "tenant",
-        "external_id",
-        "bucket",
-    ),
-    "subscriptions": (
+    "events": _words("id event_type created_at payload tenant external_id bucket"),
+    "subscriptions": _words(
         *fields.column_names(Subscription),
-        "custom_headers",
-        "idempotency_key",
-        "eligible_until",
-        "eligible_first",
+        "custom_headers idempotency_key eligible_until eligible_first",
     ),
     # The intervals that have ended; written by trigger only.
-    "subscription_eligibility": (
-        "id",
-        "subscription_id",
-        "tenant",
-        "pattern",
-        "eligible_from",
-        "eligible_until",
+    "subscription_eligibility": _words(
+        "id subscription_id tenant pattern eligible_from eligible_until"
     ),
-    "subscription_secrets": (
-        "id",
-        "subscription_id",
-        "scheme",
-        "sealed",
-        "created_at",
-        "expires_at",
+    "subscription_secrets": _words("id subscription_id scheme sealed created_at expires_at"),
+    "subscription_verifications": _words(
+        "id subscription_id callback_url secret_id challenge code code_tries attempts",
+        "last_result last_reason created_at last_attempt_at expires_at verified_at",
     ),
-    "subscription_verifications": (
-        "id",
-        "subscription_id",
-        "callback_url",
-        "secret_id",
-        "challenge",
-        "code",
-        "code_tries",
-        "attempts",
-        "last_result",
-        "last_reason",
-        "created_at",
-        "last_attempt_at",
-        "expires_at",
-        "verified_at",
+    "webhook_delivery_sagas": _words(
+        "id event_id subscription_id status attempt_count next_attempt_at",
+        "final_error_code created_at updated_at requeued_from bucket",
     ),
-    "webhook_delivery_sagas": (
-        "id",
-        "event_id",
-        "subscription_id",
-        "status",
-        "attempt_count",
-        "next_attempt_at",
-        "final_error_code",
-        "created_at",
-        "updated_at",
-        "requeued_from",
-        "bucket",
+    "webhook_delivery_jobs": _words(
+        "id saga_id event_id subscription_id status attempt_at lease_until lease_token",
+        "lease_resets worker_id response_status error_code retry_after response_excerpt",
+        "created_at started_at finished_at bucket lane failure_detail",
     ),
-    "webhook_delivery_jobs": (
-        "id",
-        "saga_id",
-        "event_id",
-        "subscription_id",
-        "status",
-        "attempt_at",
-        "lease_until",
-        "lease_token",
-        "lease_resets",
-        "worker_id",
-        "response_status",
-        "error_code",
-        "retry_after",
-        "response_excerpt",
-        "created_at",
-        "started_at",
-        "finished_at",
-        "bucket",
-        "lane",
-        "failure_detail",
+    "dead_letters": _words(
+        "id saga_id event_id subscription_id final_error_code failed_at", "payload_snapshot bucket"
     ),
-    "dead_letters": (
-        "id",
-        "saga_id",
-        "event_id",
-        "subscription_id",
-        "final_error_code",
-        "failed_at",
-        "payload_snapshot",
-        "bucket",
+    "router_cursor": _words("bucket"),  # how to read on is each engine's own affair
+    "router_held": _words("bucket subscription_id event_id"),
+    "orchestrator_subscriptions": _words("subscription_id rate_tokens rate_refilled_at slow ramp"),
+    "dead_letter_cursor": _words("bucket swept_until rewalked_at"),
+    "api_keys": _words("id name key_hash scopes tenant created_at last_used_at revoked_at"),
+    "processes": _words(
+        "process_id component host pid version address since heartbeat_at step_at", "trouble"
     ),
-    "router_cursor": ("bucket",),  # how to read on is each engine's own affair
-    "router_held": ("bucket", "subscription_id", "event_id"),
-    "orchestrator_subscriptions": (
-        "subscription_id",
-        "rate_tokens",
-        "rate_refilled_at",
-        "slow",
-        "ramp",
-    ),
-    "dead_letter_cursor": ("bucket", "swept_until", "rewalked_at"),
-    "api_keys": (
-        "id",
-        "name",
-        "key_hash",
-        "scopes",
-        "tenant",
-        "created_at",
-        "last_used_at",
-        "revoked_at",
-    ),
-    "processes": (
-        "process_id",
-        "component",
-        "host",
-        "pid",
-        "version",
-        "address",
-        "since",
-        "heartbeat_at",
-        "step_at",
-        "trouble",
-    ),
-    "system_figures": ("name", "begun_at", "counted_at", "figures"),
-    "schema_migrations": ("version", "name", "checksum", "oldest_program", "applied_at"),
-    "schema_settings": ("name", "value"),
+    "system_figures": _words("name begun_at counted_at figures"),
+    "schema_migrations": _words("version name checksum oldest_program applied_at"),
+    "schema_settings": _words("name value"),
 }
 
 # What only one engine has: how its router reads on, and what stands in for partial indexes.
 _ONLY_ON: dict[str, dict[str, tuple[str, ...]]] = {
     "postgres": {
-        "events": ("xid",),
-        "router_cursor": (
-            "system_identifier",
-            "snapshot",
-            "partial_xid",
-            "partial_id",
-            "foreign_id_max",
-            "rescan_after_id",
-            "rescan_until_id",
-            "updated_at",
+        "events": _words("xid"),
+        "router_cursor": _words(
+            "system_identifier snapshot partial_xid partial_id foreign_id_max",
+            "rescan_after_id rescan_until_id updated_at",
         ),
     },
     "mysql": {
-        "webhook_delivery_sagas": ("waiting", "died_at"),
-        "webhook_delivery_jobs": ("open_for",),
-        "router_cursor": ("read_until_id", "updated_at"),
-        "router_gaps": ("bucket", "first_id", "last_id", "noticed_at"),
+        "webhook_delivery_sagas": _words("waiting died_at"),
+        "webhook_delivery_jobs": _words("open_for"),
+        "router_cursor": _words("read_until_id updated_at"),
+        "router_gaps": _words("bucket first_id last_id noticed_at"),
     },
 }
 
@@ -199,12 +108,11 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One verb on named columns of one table; on all engines that have them, or on one only."""
+    """One verb on named columns of one table, on all engines that have them."""
 
     verb: Verb
     table: str
     columns: tuple[str, ...]
-    only_on: str | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.columns) - set(_ALL_TABLES[self.table])
@@ -214,8 +122,6 @@ class Grant:
     def on(self, engine: str) -> Grant:
         """What of it there is on this engine."""
         there = TABLES_ON[engine].get(self.table, ())
-        if self.only_on not in (None, engine):
-            there = ()
         return replace(self, columns=tuple(column for column in self.columns if column in there))
 
 
@@ -251,12 +157,14 @@ class Role:
         )
 
 
-def _read(table: str, *columns: str, only_on: str | None = None) -> Grant:
-    return Grant(Verb.SELECT, table, columns or _ALL_TABLES[table], only_on)
+def _read(table: str, *columns: str) -> Grant:
+    return Grant(Verb.SELECT, table, _words(*columns) or _ALL_TABLES[table])
 
 
 def _read_all_but(table: str, *hidden: str) -> Grant:
-    return Grant(Verb.SELECT, table, tuple(c for c in _ALL_TABLES[table] if c not in hidden))
+    return Grant(
+        Verb.SELECT, table, tuple(c for c in _ALL_TABLES[table] if c not in _words(*hidden))
+    )
 
 
 def _read_public(table: str) -> Grant:
@@ -264,11 +172,11 @@ def _read_public(table: str) -> Grant:
 
 
 def _insert(table: str, *columns: str) -> Grant:
-    return Grant(Verb.INSERT, table, columns)
+    return Grant(Verb.INSERT, table, _words(*columns))
 
 
 def _update(table: str, *columns: str) -> Grant:
-    return Grant(Verb.UPDATE, table, columns)
+    return Grant(Verb.UPDATE, table, _words(*columns))
 
 
 _NEW_EVENT = ("event_type", "payload", "tenant", "external_id", "bucket")
@@ -277,19 +185,21 @@ _SUBSCRIPTION_CONFIG = (
     *(name for name, one in fields.settings(Subscription).items() if not one.once),
     "custom_headers",
 )
-# What every login may read: it must know whether it fits the schema.
-_SCHEMA = (_read("schema_migrations"), _read("schema_settings"))
+
+
+def _role(name: str, login: str, purpose: str, *grants: Grant, **more: Any) -> Role:
+    """With what every login of ours reads: it must know whether it fits the schema."""
+    schema = (_read("schema_migrations"), _read("schema_settings"))
+    return Role(name, login, purpose, (*grants, *schema), **more)
+
 
 _ROLES: tuple[Role, ...] = (
-    Role(
+    _role(
         "event_ingest_writer",
         "ingest",
         "stores events",
-        (
-            _read_all_but("events", "xid"),
-            _insert("events", *_NEW_EVENT),
-            *_SCHEMA,
-        ),
+        _read_all_but("events", "xid"),
+        _insert("events", *_NEW_EVENT),
     ),
     Role(
         "outbox_writer",
@@ -297,314 +207,173 @@ _ROLES: tuple[Role, ...] = (
         "lets an application insert events in its own transaction",
         (_insert("events", *_NEW_EVENT),),
     ),
-    Role(
+    _role(
         "subscription_admin",
         "subscriptions",
         "creates and changes subscriptions",
-        (
-            _read_all_but("subscriptions", "custom_headers", "eligible_until", "eligible_first"),
-            _insert("subscriptions", "tenant", "idempotency_key", *_SUBSCRIPTION_CONFIG),
-            _update("subscriptions", "pending_callback_url", *_SUBSCRIPTION_CONFIG),
-            # A WHERE clause needs the right to read what it names; the secret itself stays hidden.
-            _read("subscription_secrets", "id", "subscription_id", "scheme", "expires_at"),
-            _insert("subscription_secrets", "subscription_id", "scheme", "sealed"),
-            _update("subscription_secrets", "expires_at"),
-            *_SCHEMA,
-        ),
+        _read_all_but("subscriptions", "custom_headers eligible_until eligible_first"),
+        _insert("subscriptions", "tenant idempotency_key", *_SUBSCRIPTION_CONFIG),
+        _update("subscriptions", "pending_callback_url", *_SUBSCRIPTION_CONFIG),
+        # A WHERE clause needs the right to read what it names; the secret itself stays hidden.
+        _read("subscription_secrets", "id subscription_id scheme expires_at"),
+        _insert("subscription_secrets", "subscription_id scheme sealed"),
+        _update("subscription_secrets", "expires_at"),
         never="verified, or any other table",
     ),
-    Role(
+    _role(
         "subscription_verifier",
         "verifier",
         "challenges endpoints and marks them verified",
-        (
-            _read(
-                "subscriptions",
-                "id",
-                "tenant",
-                "event_type",
-                "callback_url",
-                "pending_callback_url",
-                "request_timeout_seconds",
-                "custom_headers",
-            ),
-            _read_all_but("subscription_secrets", "created_at"),
-            _read("subscription_verifications"),
-            _update("subscriptions", "verified", "callback_url", "pending_callback_url"),
-            _insert(
-                "subscription_verifications",
-                "subscription_id",
-                "callback_url",
-                "secret_id",
-                "challenge",
-                "code",
-                "expires_at",
-            ),
-            _update(
-                "subscription_verifications",
-                "code_tries",
-                "attempts",
-                "last_result",
-                "last_reason",
-                "last_attempt_at",
-                "verified_at",
-            ),
-            *_SCHEMA,
+        _read(
+            "subscriptions",
+            "id tenant event_type callback_url pending_callback_url",
+            "request_timeout_seconds custom_headers",
+        ),
+        _read_all_but("subscription_secrets", "created_at"),
+        _read("subscription_verifications"),
+        _update("subscriptions", "verified callback_url pending_callback_url"),
+        _insert(
+            "subscription_verifications",
+            "subscription_id callback_url secret_id challenge code expires_at",
+        ),
+        _update(
+            "subscription_verifications",
+            "code_tries attempts last_result last_reason last_attempt_at verified_at",
         ),
     ),
-    Role(
+    _role(
         "router_worker",
         "router",
         "makes one saga per event and matching subscription",
-        (
-            _read_all_but("events", "payload", "external_id"),
-            _read(
-                "subscriptions",
-                "id",
-                "tenant",
-                "event_type",
-                "active",
-                "verified",
-                "eligible_from",
-                "eligible_until",
-                "eligible_first",
-            ),
-            _read_all_but("subscription_eligibility", "id"),
-            # RETURNING needs the right to read what it returns, and what is there already is
-            # looked for by its whole key.
-            _read(
-                "webhook_delivery_sagas",
-                "id",
-                "event_id",
-                "subscription_id",
-                "requeued_from",
-                "bucket",
-            ),
-            _insert("webhook_delivery_sagas", "event_id", "subscription_id", "bucket"),
-            _read_all_but("router_cursor", "updated_at"),
-            _insert("router_cursor", "bucket", "system_identifier", "snapshot"),
-            _update("router_cursor", *_ALL_TABLES["router_cursor"][1:]),
-            _read("router_gaps"),
-            _insert("router_gaps", *_ALL_TABLES["router_gaps"]),
-            _read("router_held"),
-            _insert("router_held", *_ALL_TABLES["router_held"]),
-            *_SCHEMA,
+        _read_all_but("events", "payload external_id"),
+        _read(
+            "subscriptions",
+            "id tenant event_type active verified eligible_from eligible_until",
+            "eligible_first",
         ),
+        _read_all_but("subscription_eligibility", "id"),
+        # RETURNING needs the right to read what it returns, and what is there already is
+        # looked for by its whole key.
+        _read("webhook_delivery_sagas", "id event_id subscription_id requeued_from bucket"),
+        _insert("webhook_delivery_sagas", "event_id subscription_id bucket"),
+        _read_all_but("router_cursor", "updated_at"),
+        _insert("router_cursor", "bucket system_identifier snapshot"),
+        _update("router_cursor", *_ALL_TABLES["router_cursor"][1:]),
+        _read("router_gaps"),
+        _insert("router_gaps", *_ALL_TABLES["router_gaps"]),
+        _read("router_held"),
+        _insert("router_held", *_ALL_TABLES["router_held"]),
         never="a saga's status, jobs, payloads",
         may_delete=("router_gaps", "router_held"),
     ),
-    Role(
+    _role(
         "saga_orchestrator",
         "orchestrator",
         "creates jobs and applies their results to sagas",
-        (
-            _read_all_but("webhook_delivery_sagas", "created_at", "requeued_from", "died_at"),
-            _read(
-                "webhook_delivery_jobs",
-                "id",
-                "saga_id",
-                "event_id",
-                "subscription_id",
-                "status",
-                "attempt_at",
-                "error_code",
-                "retry_after",
-                "started_at",
-                "finished_at",
-                "bucket",
-                "lane",
-                "open_for",
-            ),
-            _read(
-                "subscriptions",
-                "id",
-                "tenant",
-                "max_attempts",
-                "base_delay_seconds",
-                "concurrency_cap",
-                "rate_limit_per_second",
-            ),
-            _update(
-                "webhook_delivery_sagas",
-                "status",
-                "attempt_count",
-                "next_attempt_at",
-                "final_error_code",
-                "updated_at",
-            ),
-            _insert(
-                "webhook_delivery_jobs",
-                "saga_id",
-                "event_id",
-                "subscription_id",
-                "attempt_at",
-                "bucket",
-                "lane",
-            ),
-            _read("orchestrator_subscriptions"),
-            _insert("orchestrator_subscriptions", "subscription_id", "ramp"),
-            _update(
-                "orchestrator_subscriptions", "rate_tokens", "rate_refilled_at", "slow", "ramp"
-            ),
-            *_SCHEMA,
+        _read_all_but("webhook_delivery_sagas", "created_at requeued_from died_at"),
+        _read(
+            "webhook_delivery_jobs",
+            "id saga_id event_id subscription_id status attempt_at error_code retry_after",
+            "started_at finished_at bucket lane open_for",
         ),
+        _read(
+            "subscriptions",
+            "id tenant max_attempts base_delay_seconds concurrency_cap",
+            "rate_limit_per_second",
+        ),
+        _update(
+            "webhook_delivery_sagas",
+            "status attempt_count next_attempt_at final_error_code updated_at",
+        ),
+        _insert("webhook_delivery_jobs", "saga_id event_id subscription_id attempt_at bucket lane"),
+        _read("orchestrator_subscriptions"),
+        _insert("orchestrator_subscriptions", "subscription_id ramp"),
+        _update("orchestrator_subscriptions", "rate_tokens rate_refilled_at slow ramp"),
         never="DELETE, events, subscriptions, leases, HTTP, payloads",
     ),
-    Role(
+    _role(
         "job_worker",
         "worker",
         "leases jobs, sends them, writes what came of it",
-        (
-            _read(
-                "webhook_delivery_jobs",
-                "id",
-                "saga_id",
-                "event_id",
-                "subscription_id",
-                "status",
-                "lease_until",
-                "lease_token",
-                "lease_resets",
-                "worker_id",
-                "started_at",
-                "bucket",
-                "lane",
-            ),
-            _read("events", "id", "event_type", "created_at", "payload", "bucket"),
-            _read(
-                "subscriptions",
-                "id",
-                "callback_url",
-                "active",
-                "verified",
-                "request_timeout_seconds",
-                "custom_headers",
-            ),
-            _read("subscription_secrets", "id", "subscription_id", "sealed", "expires_at"),
-            _update(
-                "webhook_delivery_jobs",
-                "status",
-                "lease_until",
-                "lease_token",
-                "worker_id",
-                "started_at",
-                "finished_at",
-                "response_status",
-                "error_code",
-                "retry_after",
-                "response_excerpt",
-                "failure_detail",
-                "lane",
-            ),
-            *_SCHEMA,
+        _read(
+            "webhook_delivery_jobs",
+            "id saga_id event_id subscription_id status lease_until lease_token",
+            "lease_resets worker_id started_at bucket lane",
+        ),
+        _read("events", "id event_type created_at payload bucket"),
+        _read(
+            "subscriptions",
+            "id tenant callback_url active verified request_timeout_seconds",
+            "custom_headers",
+        ),
+        _read("subscription_secrets", "id subscription_id sealed expires_at"),
+        _update(
+            "webhook_delivery_jobs",
+            "status lease_until lease_token worker_id started_at finished_at",
+            "response_status error_code retry_after response_excerpt failure_detail lane",
         ),
         never="sagas, new jobs, any retry decision",
     ),
-    Role(
+    _role(
         "lease_cleaner",
         "cleaner",
         "returns jobs whose lease has expired",
-        (
-            _read(
-                "webhook_delivery_jobs",
-                "id",
-                "saga_id",
-                "event_id",
-                "status",
-                "lease_until",
-                "lease_resets",
-                "worker_id",
-                "error_code",
-                "bucket",
-                "lane",
-            ),
-            _update(
-                "webhook_delivery_jobs",
-                "status",
-                "lease_until",
-                "lease_token",
-                "lease_resets",
-                "error_code",
-                "finished_at",
-            ),
-            *_SCHEMA,
+        _read(
+            "webhook_delivery_jobs",
+            "id saga_id event_id status lease_until lease_resets worker_id error_code",
+            "bucket lane",
+        ),
+        _update(
+            "webhook_delivery_jobs",
+            "status lease_until lease_token lease_resets error_code finished_at",
         ),
         never="sagas",
     ),
-    Role(
+    _role(
         "dead_letter_operator",
         "deadletters",
         "writes down dead sagas and requeues them as new ones",
-        (
-            _read_all_but(
-                "webhook_delivery_sagas",
-                "attempt_count",
-                "next_attempt_at",
-                "created_at",
-                "waiting",
-            ),
-            _read(
-                "webhook_delivery_jobs",
-                "id",
-                "saga_id",
-                "attempt_at",
-                "lease_until",
-                "worker_id",
-                "bucket",
-            ),
-            _read("events", "id", "event_type", "payload", "bucket"),
-            _read("subscriptions", "id", "tenant", "active", "verified"),
-            _read_all_but("dead_letters", "payload_snapshot"),
-            _insert(
-                "dead_letters",
-                "saga_id",
-                "event_id",
-                "subscription_id",
-                "final_error_code",
-                "failed_at",
-                "payload_snapshot",
-                "bucket",
-            ),
-            _insert(
-                "webhook_delivery_sagas", "event_id", "subscription_id", "requeued_from", "bucket"
-            ),
-            _read("dead_letter_cursor"),
-            _insert("dead_letter_cursor", "bucket"),
-            _update("dead_letter_cursor", *_ALL_TABLES["dead_letter_cursor"][1:]),
-            *_SCHEMA,
+        _read_all_but("webhook_delivery_sagas", "attempt_count next_attempt_at created_at waiting"),
+        _read("webhook_delivery_jobs", "id saga_id attempt_at lease_until worker_id bucket"),
+        _read("events", "id event_type payload bucket"),
+        _read("subscriptions", "id tenant active verified"),
+        _read_all_but("dead_letters", "payload_snapshot"),
+        _insert(
+            "dead_letters",
+            "saga_id event_id subscription_id final_error_code failed_at payload_snapshot",
+            "bucket",
         ),
+        _insert("webhook_delivery_sagas", "event_id subscription_id requeued_from bucket"),
+        _read("dead_letter_cursor"),
+        _insert("dead_letter_cursor", "bucket"),
+        _update("dead_letter_cursor", *_ALL_TABLES["dead_letter_cursor"][1:]),
         never="UPDATE or DELETE of sagas, events, subscriptions",
     ),
-    Role(
+    _role(
         "key_admin",
         "keys",
         "creates and revokes API keys",
-        (
-            _read_public("api_keys"),
-            _insert("api_keys", "name", "key_hash", "scopes", "tenant"),
-            _update("api_keys", "revoked_at"),
-            *_SCHEMA,
-        ),
+        _read_public("api_keys"),
+        _insert("api_keys", "name key_hash scopes tenant"),
+        _update("api_keys", "revoked_at"),
     ),
-    Role(
+    _role(
         "key_checker",
         "key_checks",
         "looks API keys up",
-        (_read_all_but("api_keys", "created_at"), _update("api_keys", "last_used_at"), *_SCHEMA),
+        _read_all_but("api_keys", "created_at"),
+        _update("api_keys", "last_used_at"),
     ),
-    Role(
+    _role(
         "process_registrar",
         "registry",
         "says which processes run, keeps the figures of the whole system",
-        (
-            _read("processes", "process_id", "component", "heartbeat_at"),
-            _insert("processes", *_ALL_TABLES["processes"]),
-            _update("processes", "heartbeat_at", "step_at", "trouble"),
-            _read("system_figures", "name", "begun_at", "counted_at"),
-            _insert("system_figures", "name", "begun_at"),
-            _update("system_figures", "begun_at", "counted_at", "figures"),
-            *_SCHEMA,
-        ),
+        _read("processes", "process_id component heartbeat_at"),
+        _insert("processes", *_ALL_TABLES["processes"]),
+        _update("processes", "heartbeat_at step_at trouble"),
+        _read("system_figures", "name begun_at counted_at"),
+        _insert("system_figures", "name begun_at"),
+        _update("system_figures", "begun_at counted_at figures"),
         may_delete=("processes",),
     ),
     Role(

@@ -18,8 +18,11 @@ named behind it is what a row becomes. Braces stand for what follows from a decl
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Literal, cast
 
 from msgspec import Struct
@@ -56,9 +59,9 @@ class Statement:
 
 
 # One changed column among all that may be: what is not named stays as it is.
-_CHANGED = {
-    "postgres": "{0} = CASE WHEN '{0}' = ANY (:changed::text[]) THEN :{0} ELSE {0} END",
-    "mysql": "{0} = CASE WHEN FIND_IN_SET('{0}', :changed) THEN :{0} ELSE {0} END",
+_IS_NAMED = {
+    "postgres": "'{0}' = ANY (string_to_array(:changed, ','))",
+    "mysql": "FIND_IN_SET('{0}', :changed)",
 }
 
 
@@ -74,7 +77,8 @@ def derived(text: str, dialect: str) -> tuple[str, set[str]]:
             records.add(inside)
             return ", ".join(fields.columns(declared, table, f"{inside}_" if inside else ""))
         names = fields.plain(declared)
-        form = {"names": "{0}", "values": ":{0}", "changes": _CHANGED[dialect]}[what]
+        changed = f"{{0}} = CASE WHEN {_IS_NAMED[dialect]} THEN :{{0}} ELSE {{0}} END"
+        form = {"names": "{0}", "values": ":{0}", "changes": changed}[what]
         if what == "changes":
             names = [one for one in names if not fields.settings(declared)[one].once]
         return ", ".join(form.format(one) for one in names)
@@ -116,7 +120,8 @@ def parse(content: str, source: str, dialect: str = "postgres") -> dict[str, Sta
     return statements
 
 
-def load(dialect: str, login: str) -> dict[str, Statement]:
+@cache  # the package's files do not change; a process opens several logins
+def load(dialect: str, login: str) -> Mapping[str, Statement]:
     """The statements that `login` may use on `dialect`; a login for others' use has none.
 
     Those that `make generate` wrote are in a file of the same name; a name is in one of them.
@@ -124,4 +129,4 @@ def load(dialect: str, login: str) -> dict[str, Statement]:
     folder = files("surehook.store").joinpath(dialect)
     found = [folder.joinpath(f"{login}.sql"), folder.joinpath("generated", f"{login}.sql")]
     texts = [file.read_text(encoding="utf-8") for file in found if file.is_file()]
-    return parse("\n".join(texts), f"{dialect}/{login}.sql", dialect)
+    return MappingProxyType(parse("\n".join(texts), f"{dialect}/{login}.sql", dialect))

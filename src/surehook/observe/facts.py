@@ -36,6 +36,9 @@ FACTS: dict[str, Level] = {
     "request.failed": Level.ERROR,  # our bug: the client got 500
     # the life of a process
     "process.started": Level.INFO,
+    "process.ready": Level.INFO,  # every process of a group has begun
+    "process.ended": Level.ERROR,  # one of a group, which nobody told to; it is started again
+    "process.restarted": Level.INFO,
     "component.started": Level.INFO,
     "component.draining": Level.INFO,
     "component.stopped": Level.INFO,

@@ -38,15 +38,19 @@ class Listener:
 
     def __init__(self, address: str) -> None:
         self._pages: Pages = {}
-        self._socket = _bound(address)
+        self._socket = bound(
+            address,
+            BACKLOG,
+            f"Health and metrics cannot be served on {address}",
+            "Give each process on this machine its own address with SUREHOOK_OBSERVE_LISTEN,"
+            " or `auto` for any free port, or `off`.",
+        )
         self._server: asyncio.Server | None = None
         self._open = 0
 
     @property
     def address(self) -> str:
-        """host:port, with the port that was really taken."""
-        host, port = self._socket.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address_of(self._socket)
 
     async def start(self, pages: Pages) -> None:
         self._pages = pages
@@ -101,19 +105,22 @@ def _text(status: HTTPStatus, text: str) -> Page:
     return Page(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 
-def _bound(address: str) -> socket.socket:
+def bound(address: str, backlog: int, refused: str, advice: str) -> socket.socket:
+    """A socket that listens there, before anything answers: who comes early waits a moment."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, int(port)))
-        made.listen(BACKLOG)  # a request before start() waits a moment
+        made.listen(backlog)
     except OSError as error:
         made.close()
-        raise Unreachable(
-            f"Health and metrics cannot be served on {address} ({error.strerror or error}).",
-            "Give each process on this machine its own address with SUREHOOK_OBSERVE_LISTEN,"
-            " or `auto` for any free port, or `off`.",
-        ) from None
+        raise Unreachable(f"{refused} ({error.strerror or error}).", advice) from None
     return made
+
+
+def address_of(listening: socket.socket) -> str:
+    """host:port, with the port that was really taken."""
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -100,10 +100,10 @@ class FromLibraries(logging.Handler):
         emit("library.warned", library=record.name, reason=" ".join(reason.split()))
 
 
-def start(level: str, form: str) -> Log:
-    """Begin to log to standard error."""
+def start(level: str, form: str, stream: BinaryIO | None = None) -> Log:
+    """Begin to log to standard error, or to this stream."""
     logging.basicConfig(level=logging.WARNING, handlers=[FromLibraries()])
     as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
-    log = Log(sys.stderr.buffer, as_text)
+    log = Log(stream or sys.stderr.buffer, as_text)
     listen(log, Level[level.upper()])
     return log

@@ -1,6 +1,6 @@
 """Figures: facts become counters and histograms in Prometheus' form.
 
-Reads   facts, and what it is given about backlog and connections       Writes  nothing
+Reads   facts, what components know of themselves, the system's figures       Writes  nothing
 
 Counting a fact is one addition; Prometheus' own objects are made when someone asks. Labels come
 from closed lists (facts, error codes, states, components), which bounds their number.
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
@@ -58,19 +59,42 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "gauge",
         ("stage", "state"),
         "What waits, in the whole system: `events`, `deliveries`, `attempts`, `dead_letters`; "
-        "counted up to 50,000 per state.",
+        "counted up to 50,000 per state. Of dead letters `open` are those that were not requeued, "
+        "among the newest 10,000.",
     ),
     "surehook_backlog_oldest_seconds": (
         "gauge",
         ("stage", "state"),
-        "For how long the oldest of them has been due.",
+        "For how long the oldest of them has been due; of `events` it is the router's lag.",
     ),
     "surehook_database_connections": (
         "gauge",
         ("login", "state"),
         "Connections of this process to the database: `used`, `idle`.",
     ),
+    "surehook_database_bytes": ("gauge", (), "How large the database is, indexes included."),
+    "surehook_api_requests_total": (
+        "counter",
+        ("route", "status"),
+        "Requests that the API of this process answered; `other` is a path that does not exist.",
+    ),
     "surehook_requests_bytes": ("gauge", (), "Bytes of request bodies that this process holds."),
+    "surehook_worker_requests": (
+        "gauge",
+        ("state",),
+        "Requests of this process' worker: `under_way`, and `most` that it has under way at once.",
+    ),
+    "surehook_delivery_connections_total": (
+        "counter",
+        ("how",),
+        "With which connection this process' worker sent: `opened` for it, or `reused`.",
+    ),
+    "surehook_loop_lag_seconds": (
+        "gauge",
+        (),
+        "By how much the event loop of this process was late at worst in the last half minute: "
+        "with much more than 0.1 it has too little CPU.",
+    ),
     "surehook_component_step_age_seconds": (
         "gauge",
         ("component",),
@@ -94,13 +118,23 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
+_KINDS: dict[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+Sample = tuple[str, list[str], float]  # metric, values of its labels, value
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What is not counted by listening but looked up when a scrape asks."""
 
     backlog: Iterable[tuple[str, str, int, float]] = ()
+    database_bytes: int | None = None
     connections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    held_bytes: int = 0
+    own: Iterable[Sample] = ()
+    loop_lag: float = 0.0
     step_ages: Mapping[str, float] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
     system_age: float | None = None
@@ -153,51 +187,49 @@ class Metrics:
     def render(self, figures: Figures) -> bytes:
         """Prometheus' text form."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected([*self._counted(), *_looked_up(figures)]))
+        registry.register(_Collected(self._families(figures)))
         return generate_latest(registry)
 
-    def _counted(self) -> list[Metric]:
-        info = _gauge("surehook_info")
-        info.add_metric([self.installation, __version__], 1)
-        facts = _counter("surehook_facts_total")
+    def _families(self, figures: Figures) -> list[Metric]:
+        made = {
+            name: _KINDS[kind](name, meaning, labels=labels)
+            for name, (kind, labels, meaning) in METRICS.items()
+        }
+        for name, labels, value in (*self._counted(), *_looked_up(figures)):
+            made[name].add_metric(labels, value)
+        for name, histogram in (
+            ("surehook_attempt_seconds", self.attempt_seconds),
+            ("surehook_delivery_latency_seconds", self.latency_seconds),
+        ):
+            made[name].add_metric([], histogram.buckets(), histogram.sum)
+        return list(made.values())
+
+    def _counted(self) -> Iterator[Sample]:
+        yield "surehook_info", [self.installation, __version__], 1
+        yield "surehook_process_info", [__version__], 1
         for name in FACTS:
-            facts.add_metric([name], self.facts[name])
-        attempts = _counter("surehook_attempts_total")
+            yield "surehook_facts_total", [name], self.facts[name]
         for result, number in sorted(self.attempts.items()):
-            attempts.add_metric([result], number)
-        return [
-            info,
-            facts,
-            attempts,
-            _histogram("surehook_attempt_seconds", self.attempt_seconds),
-            _histogram("surehook_delivery_latency_seconds", self.latency_seconds),
-        ]
+            yield "surehook_attempts_total", [result], number
 
 
-def _looked_up(figures: Figures) -> list[Metric]:
-    waiting = _gauge("surehook_backlog")
-    oldest = _gauge("surehook_backlog_oldest_seconds")
+def _looked_up(figures: Figures) -> Iterator[Sample]:
     for stage, state, number, seconds in figures.backlog:
-        waiting.add_metric([stage, state], number)
-        oldest.add_metric([stage, state], seconds)
-    used = _gauge("surehook_database_connections")
+        yield "surehook_backlog", [stage, state], number
+        yield "surehook_backlog_oldest_seconds", [stage, state], seconds
     for login, (busy, idle) in sorted(figures.connections.items()):
-        used.add_metric([login, "used"], busy)
-        used.add_metric([login, "idle"], idle)
-    held = _gauge("surehook_requests_bytes")
-    held.add_metric([], figures.held_bytes)
-    ages = _gauge("surehook_component_step_age_seconds")
+        yield "surehook_database_connections", [login, "used"], busy
+        yield "surehook_database_connections", [login, "idle"], idle
+    yield "surehook_loop_lag_seconds", [], figures.loop_lag
+    yield from figures.own
     for component, age in sorted(figures.step_ages.items()):
-        ages.add_metric([component], age)
-    running = _gauge("surehook_components_running")
+        yield "surehook_component_step_age_seconds", [component], age
     for component, number in sorted(figures.running.items()):
-        running.add_metric([component], number)
-    system_age = _gauge("surehook_system_age_seconds")
+        yield "surehook_components_running", [component], number
     if figures.system_age is not None:
-        system_age.add_metric([], max(0.0, figures.system_age))
-    info = _gauge("surehook_process_info")
-    info.add_metric([__version__], 1)
-    return [waiting, oldest, used, held, ages, running, system_age, info]
+        yield "surehook_system_age_seconds", [], max(0.0, figures.system_age)
+    if figures.database_bytes is not None:
+        yield "surehook_database_bytes", [], figures.database_bytes
 
 
 class _Collected:
@@ -208,19 +240,3 @@ class _Collected:
 
     def collect(self) -> list[Metric]:
         return self._families
-
-
-def _counter(name: str) -> CounterMetricFamily:
-    _, labels, meaning = METRICS[name]
-    return CounterMetricFamily(name, meaning, labels=labels)
-
-
-def _gauge(name: str) -> GaugeMetricFamily:
-    _, labels, meaning = METRICS[name]
-    return GaugeMetricFamily(name, meaning, labels=labels)
-
-
-def _histogram(name: str, counted: Histogram) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, METRICS[name][2])
-    family.add_metric([], counted.buckets(), counted.sum)
-    return family

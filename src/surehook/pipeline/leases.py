@@ -9,19 +9,19 @@ from surehook.model.states import SagaStatus
 
 
 class Lease:
-    __slots__ = ("_seconds", "_started", "aged", "bucket", "ended", "job", "token")
+    __slots__ = ("_seconds", "aged", "bucket", "ended", "job", "started", "token")
 
     def __init__(self, job: LeasedJob, bucket: int, token: int, seconds: float) -> None:
         self.job = job
         self.bucket = bucket
         self.token = token
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self._seconds = seconds
         self.ended = False
         self.aged = False  # its request has lasted for long
 
     def age_seconds(self) -> float:
-        return time.monotonic() - self._started
+        return time.monotonic() - self.started
 
     def outlasts(self, seconds: float) -> bool:
         """Whether so much of it is left."""

@@ -26,7 +26,8 @@ from surehook.store.worker import WorkerStore
 WAIT_SECONDS = 0.015
 BATCH = 250
 PAUSE_FIRST_SECONDS = 0.1
-PAUSE_MAX_SECONDS = 5.0
+# Short: after an outage the cleaner gives the attempt to another worker, which sends it again.
+PAUSE_MAX_SECONDS = 0.5
 
 Batch = list[tuple[Lease, JobReport]]
 
@@ -54,6 +55,7 @@ class Results:
             outcome.response_excerpt,
             outcome.kept_detail,
             lease.token,
+            lease.job.lease_resets,
         )
         batch = self._waiting[lease.bucket]
         batch.append((lease, report))

@@ -12,18 +12,20 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
 from surehook import observe
 from surehook.errors import DatabaseUnreachable
+from surehook.observe.metrics import Sample
 from surehook.store.hints import Channel, Hints
 
 BACK_OFF_FIRST_SECONDS = 0.1
+# After an outage every component goes on within this time; deliveries within 5 s in all.
+BACK_OFF_MAX_SECONDS = 2.0
 # Two steps begin at least this far apart, unless the first said that there is more to do.
 PACE_SECONDS = 0.004
-BACK_OFF_MAX_SECONDS = 5.0
 # Where processes cannot wake each other through the database, a component polls instead: soon after
 # there was work, then less and less often.
 LOOK_FIRST_SECONDS = 0.01
@@ -62,6 +64,10 @@ class Loop:
     def start_fields(self) -> dict[str, object]:
         """Extra fields for the component.started log line."""
         return {}
+
+    def figures(self) -> Iterable[Sample]:
+        """What /metrics shows of this component."""
+        return ()
 
     async def step(self) -> float:
         """Some work; returns the seconds to rest."""
@@ -226,6 +232,12 @@ def _bound(component: Loop, channel: Channel) -> Callable[[int, list[int]], None
 
 def _heard(hints: Hints, channel: Channel) -> Callable[[str], None]:
     return lambda message: hints.hear(channel, message)
+
+
+def heard(asked: asyncio.Future[Any]) -> None:
+    """Takes note of an error that no caller may wait for any more, else asyncio reports it."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _back_off(failures: int) -> float:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from surehook.model.records import KeptFigures, SystemFigures
 from surehook.pipeline.registry import alive
+from surehook.pipeline.service import heard
 from surehook.store.observer import ObserverStore
 from surehook.store.registry import RegistryStore
 
@@ -64,13 +65,15 @@ class SharedFigures:
             mine = await registry.begin_figures(INTERVAL_SECONDS, LOST_SECONDS)
         if mine:
             self._counting = asyncio.get_running_loop().create_task(self._count(registry))
-            self._counting.add_done_callback(_heard)
+            # One that fails is no reader's error: the figures grow old, and the next one counts.
+            self._counting.add_done_callback(heard)
 
     async def _count(self, registry: RegistryStore) -> None:
         backlog = await self._observer.backlog()
         known = alive(await self._observer.processes())
         running = Counter(one.component for one in known)
-        await registry.keep_figures(SystemFigures(backlog, dict(running)))
+        size = await self._observer.database_bytes()
+        await registry.keep_figures(SystemFigures(backlog, dict(running), size))
 
     async def _awaited(self, kept: KeptFigures | None) -> KeptFigures | None:
         """The new figures if they are there soon, else what there is."""
@@ -87,9 +90,3 @@ class SharedFigures:
 
 def _is_younger(kept: KeptFigures | None, seconds: float) -> bool:
     return kept is not None and kept.figures is not None and abs(kept.age_seconds) < seconds
-
-
-def _heard(counted: asyncio.Task[None]) -> None:
-    """A count that failed is no reader's error: the figures grow old, and the next one counts."""
-    if not counted.cancelled():
-        counted.exception()

@@ -30,6 +30,8 @@ from surehook.pipeline.slots import express_slots, unproven_slots
 ALPHA = 2
 # Endpoints that may hang get at most one part in so many of a batch's places.
 PART = 4
+# At most one part in so many of all places is kept from BULK and SLOW.
+KEPT_PART = 8
 # With fewer places than this the rule above would give no tenant any.
 LEAST = 4
 # Requests that have been under way for long have left their lanes: EXPRESS, BULK and UNPROVEN.
@@ -54,6 +56,11 @@ class Limits:
     unproven: int
     slow: int
     lasting_express: int  # these leave their places
+
+    @property
+    def kept(self) -> int:
+        """Of open_jobs, for EXPRESS and UNPROVEN."""
+        return min(self.express, self.open_jobs // KEPT_PART)
 
     @classmethod
     def of(cls, open_jobs: int, slots: int, slow_slots: int, buckets: int = 1) -> Limits:
@@ -195,15 +202,18 @@ class _Planning:
             tenants.setdefault(item.tenant, {})[item.subscription_id] = self._demand(item)
             ramps[item.subscription_id] = self._ramp(item)
         asked = {tenant: sum(own.values()) for tenant, own in tenants.items()}
-        allowed = {t: min(count, self._allowed(t, lane)) for t, count in asked.items()}
+        lanes = (Lane.BULK, Lane.EXPRESS) if lane is Lane.BULK else (lane,)
+        allowed = {
+            tenant: min(count, max(self._allowed(tenant, one) for one in lanes))
+            for tenant, count in asked.items()
+        }
         room = self._room if lane is Lane.BULK else min(max(self._room // PART, 1), self._room)
         for tenant, fair in split(room, {t: n for t, n in allowed.items() if n}).items():
-            # Once more: others have got something meanwhile.
-            places = min(fair, self._allowed(tenant, lane))
             own_lane = lane
             if lane is Lane.BULK and not self._by_bulk(tenant, due[tenant], len(tenants) == 1):
                 own_lane = Lane.EXPRESS
-                places = min(places, self._allowed(tenant, own_lane))
+            # Once more: others have got something meanwhile.
+            places = min(fair, self._allowed(tenant, own_lane))
             self._new.add(tenant, own_lane, places)
             self._room -= places
             self._made.cut |= places < asked[tenant]
@@ -227,7 +237,10 @@ class _Planning:
         """How many more this tenant may have in this lane."""
         limits = self._limits
         held = self._held(tenant)
-        places = allowance(held, limits.open_jobs - self._held())
+        # Tenants that come one after the other each take a part of what is free, until a part of
+        # it is nothing: what is kept for those with little to do and for new ones stays.
+        kept = limits.kept if lane in (Lane.BULK, Lane.SLOW) else 0
+        places = allowance(held, limits.open_jobs - kept - self._held())
         if lane is Lane.BULK:
             return places
         if lane is Lane.EXPRESS:

@@ -47,6 +47,7 @@ def most_at_once(concurrency: int, slow: int) -> int:
 class Slots:
     def __init__(self, concurrency: int, slow: int, memory: int) -> None:
         self.concurrency = concurrency
+        self.most = most_at_once(concurrency, slow)
         self._express = express_slots(concurrency)
         self._unproven_kept = concurrency // 8
         self._unproven = self._aside = unproven_slots(concurrency)
@@ -91,6 +92,16 @@ class Slots:
     def express_free(self) -> int:
         kept = max(self._lasting_express - self._lasting_max, 0)
         return self._express - self._under_way[Lane.EXPRESS] - kept
+
+    def rescue_room(self, silent: int) -> tuple[Room, int]:
+        """For jobs that wait in BULK while all of it hangs: half of what EXPRESS has left; and how
+        many of those may be of endpoints that may hang as well. `silent`: such are under way.
+        These are tried a few at a time: meanwhile it turns out who hangs."""
+        payload_bytes = self._memory - self._bytes
+        count = self.express_free // 2 if payload_bytes > 0 else 0
+        most = self._lasting_max // 4
+        probes = min(most - self._lasting_express - silent, max(most // 8, 1))
+        return Room((Lane.BULK, Lane.BULK), max(count, 0), payload_bytes), max(probes, 0)
 
     @property
     def _free(self) -> int:

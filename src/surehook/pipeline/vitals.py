@@ -15,16 +15,17 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
 from surehook.errors import SurehookError
 from surehook.model.records import KeptFigures, RunningComponent
 from surehook.observe.listener import Page, Pages
+from surehook.observe.loop_lag import LoopLag
 from surehook.observe.metrics import Figures, Metrics
 from surehook.pipeline.registry import alive
-from surehook.pipeline.service import Service
+from surehook.pipeline.service import Service, heard
 from surehook.pipeline.shared_figures import SharedFigures
 from surehook.store.database import Database
 from surehook.store.observer import ObserverStore
@@ -70,6 +71,7 @@ class Vitals:
         self._databases = databases
         self._services = services
         self._metrics = metrics
+        self.loop_lag = LoopLag()
         self._schema = _Question(observing.check_schema, 0.0, seconds)
         self._system = system
         self._kept: _Question[KeptFigures | None] | None = None
@@ -126,15 +128,17 @@ class Vitals:
             return "The database does not answer."
         return str(error) if isinstance(error, SurehookError) else "The schema cannot be read."
 
-    async def figures(self, held_bytes: int = 0) -> bytes:
+    async def figures(self) -> bytes:
         """What /metrics shows; what the database would say is left out while it is away."""
         kept = await self._kept.answer() if self._kept else None
         system = kept.figures if kept else None
         return self._metrics.render(
             Figures(
                 backlog=system.backlog if system else (),
+                database_bytes=system.database_bytes if system else None,
                 connections={name: base.connections() for name, base in self._databases.items()},
-                held_bytes=held_bytes,
+                own=[one for service in self._services for one in service.component.figures()],
+                loop_lag=self.loop_lag.worst(),
                 step_ages={one.component.name: one.step_age() for one in self._services},
                 running=self._with_my_own(Counter(system.running)) if system else {},
                 system_age=kept.age_seconds if kept else None,
@@ -157,6 +161,7 @@ class Vitals:
         return {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
 
     async def close(self) -> None:
+        self.loop_lag.stop()
         for question in (self._schema, self._kept, self._processes):
             if question is not None:
                 await question.close()
@@ -188,7 +193,7 @@ class _Question(Generic[Answer]):
         if self._asking is None or (self._asking.done() and time.monotonic() >= self._due):
             self._due = time.monotonic() + self._fresh_seconds
             self._asking = asyncio.ensure_future(self._ask())
-            self._asking.add_done_callback(_heard)
+            self._asking.add_done_callback(heard)
         await asyncio.wait([self._asking], timeout=self._seconds)
         return self._asking.exception() if self._asking.done() else TimeoutError()
 
@@ -196,9 +201,3 @@ class _Question(Generic[Answer]):
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
-
-
-def _heard(asked: asyncio.Future[Any]) -> None:
-    """A request that still waits has the error; it is of no use to others."""
-    if not asked.cancelled():
-        asked.exception()

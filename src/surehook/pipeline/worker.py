@@ -8,8 +8,9 @@ Never   touches a saga, creates a job, decides about a retry
 An attempt is one pipe: lease → prepare (a signed request) → send → report (results.py).
 
 It leases only what it has free slots and memory for, so no lease runs out unsent, and keeps some of
-both for those that have little under way (slots.py). A job that outlived a lease may have killed
-its worker: such a job is leased alone, when nothing else is under way.
+both for those that have little under way (slots.py). While everything in BULK hangs, some of what
+waits there goes by EXPRESS (rescue.py). A job that outlived a lease may have killed its worker:
+such a job is leased alone, when nothing else is under way.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from surehook import observe
@@ -28,8 +29,10 @@ from surehook.delivery import Outcome, Request, Sender
 from surehook.delivery.compose import Composer, Unsigned
 from surehook.errors import DatabaseUnreachable
 from surehook.model.error_codes import ErrorCode
-from surehook.model.records import Lane, LeasedJob
+from surehook.model.records import JobId, Lane, LeasedJob, WaitingJob
 from surehook.observe import crashpoints
+from surehook.observe.metrics import Sample
+from surehook.pipeline import rescue
 from surehook.pipeline.leases import Lease
 from surehook.pipeline.results import Results
 from surehook.pipeline.service import Loop
@@ -52,6 +55,14 @@ HANGING_LOOK_SECONDS = 0.05
 # Suspects are looked for this often; they then may have this much of the worker to themselves.
 SUSPECT_LOOK_SECONDS = 2.0
 SUSPECT_TURN_SECONDS = 1.0
+# BULK hangs if it is full and none of its requests has ended soon for so long.
+BULK_HANGS_SECONDS = 0.5
+# What waits there is then looked at so often.
+RESCUE_SECONDS = 0.1
+# How many of those that wait are looked at.
+RESCUE_VIEW = 4000
+# Whose last answer is remembered.
+ANSWERED_MAX = 100_000
 
 
 def new_worker_id() -> str:
@@ -93,6 +104,10 @@ class Worker(Loop):
         self._busy = False  # more waited than there were slots for
         self._hanging_due = 0.0
         self._lasting: Counter[int] = Counter()  # subscription → requests under way for long
+        self._answered: dict[int, float] = {}  # subscription → when its last quick request began
+        self._bulk_moves = False  # a request of it has ended soon, since the last look
+        self._bulk_moved_at = 0.0
+        self._rescue_due = 0.0
         self._empty_polls = 0
         self._leased_at = 0.0
         self._suspects_due = 0.0
@@ -100,6 +115,12 @@ class Worker(Loop):
 
     async def start(self) -> None:
         await self._sender.start()
+
+    def figures(self) -> Iterator[Sample]:
+        yield "surehook_worker_requests", ["under_way"], len(self._under_way)
+        yield "surehook_worker_requests", ["most"], self._slots.most
+        yield "surehook_delivery_connections_total", ["opened"], self._sender.opened
+        yield "surehook_delivery_connections_total", ["reused"], self._sender.reused
 
     # ── Lease ─────────────────────────────────────────────────────────────────────────────────
 
@@ -118,6 +139,12 @@ class Worker(Loop):
             return gather
         self._leased_at = time.monotonic()
         leased, self._busy = await self._lease()
+        if self._bulk_hangs():
+            leased += await self._rescue()
+            return min(self._rest(leased), RESCUE_SECONDS)
+        return self._rest(leased)
+
+    def _rest(self, leased: int) -> float:
         if leased:
             self._empty_polls = 0
             return 0 if self._busy else POLL_FAST_SECONDS
@@ -160,12 +187,79 @@ class Worker(Loop):
                 await self._begin(jobs, bucket, token)
         return total
 
+    # ── Rescue ────────────────────────────────────────────────────────────────────────────────
+
+    def _bulk_hangs(self) -> bool:
+        now = time.monotonic()
+        if self._bulk_moves or self._slots.bulk_free > 0:
+            self._bulk_moves = False
+            self._bulk_moved_at = now
+        if len(self._answered) > ANSWERED_MAX:
+            self._answered.clear()
+        return now >= self._bulk_moved_at + BULK_HANGS_SECONDS
+
+    async def _rescue(self) -> int:
+        """How many of those that wait in BULK were leased, to go by EXPRESS."""
+        now = time.monotonic()
+        if now < self._rescue_due:
+            return 0
+        self._rescue_due = now + RESCUE_SECONDS
+        total = 0
+        for bucket in self._buckets:
+            waiting = await self._store.waiting_jobs(
+                bucket, Lane.BULK, RESCUE_VIEW, self._hanging()
+            )
+            room, ids = self._worth_rescuing(waiting)
+            if ids:
+                total += await self._lease_known(bucket, ids, room.payload_bytes, Lane.EXPRESS)
+        return total
+
+    def _hanging(self) -> list[int]:
+        """Subscriptions with a request under way for as long as BULK has not moved."""
+        return sorted(
+            {
+                lease.job.subscription_id
+                for lease in self._under_way.values()
+                if lease.aged or lease.age_seconds() >= BULK_HANGS_SECONDS
+            }
+        )
+
+    def _worth_rescuing(self, waiting: Sequence[WaitingJob]) -> tuple[Room, list[JobId]]:
+        answered, since = self._answered, self._bulk_moved_at
+        under_way = [lease.job for lease in self._under_way.values() if not lease.aged]
+        silent = sum(
+            job.lane == Lane.EXPRESS and answered.get(job.subscription_id, 0.0) <= since
+            for job in under_way
+        )
+        room, probes = self._slots.rescue_room(silent)
+        busy = {job.subscription_id for job in under_way} | set(self._lasting)
+        return room, rescue.chosen(
+            waiting,
+            room.count,
+            probes,
+            answered=answered,
+            since=since,
+            busy=busy,
+            trying=silent > 0,
+        )
+
+    async def _lease_known(
+        self, bucket: int, ids: Sequence[JobId], payload_bytes: int, lane: Lane | None = None
+    ) -> int:
+        token = secrets.randbits(62)
+        jobs = await self._store.lease_known_jobs(
+            bucket, ids, payload_bytes, self._lease_seconds, token, lane=lane, suspect=lane is None
+        )
+        if jobs:
+            await self._begin(jobs, bucket, token)
+        return len(jobs)
+
     # ── Suspects ──────────────────────────────────────────────────────────────────────────────
 
     async def _look_for_suspects(self) -> None:
         self._suspects_due = time.monotonic() + SUSPECT_LOOK_SECONDS
         for bucket in self._buckets:
-            if await self._store.suspect_waits(bucket):
+            if await self._store.suspect_job(bucket) is not None:
                 self._draining_for_suspects = True
 
     async def _run_suspects(self) -> None:
@@ -175,11 +269,9 @@ class Worker(Loop):
         until = time.monotonic() + SUSPECT_TURN_SECONDS
         for bucket in self._buckets:
             while time.monotonic() < until:
-                token = secrets.randbits(62)
-                jobs = await self._store.lease_suspect_job(bucket, self._lease_seconds, token)
-                if not jobs:
+                suspect = await self._store.suspect_job(bucket)
+                if suspect is None or not await self._lease_known(bucket, [suspect], 1):
                     break
-                await self._begin(jobs, bucket, token)
                 await asyncio.gather(*self._under_way)
                 await self._results.written()
         now = time.monotonic()
@@ -269,6 +361,9 @@ class Worker(Loop):
         lease.ended = True
         if lease.aged:
             self._lasting -= Counter({lease.job.subscription_id: 1})  # keeps none at zero
+        else:
+            self._answered[lease.job.subscription_id] = lease.started
+            self._bulk_moves |= lease.job.lane == Lane.BULK
         self._slots.end(lease.job.lane, len(lease.job.payload), aged=lease.aged)
         if not task.cancelled() and (error := task.exception()) is not None:
             # The lease runs out and the cleaner returns the job; this is a bug to be seen.

@@ -6,6 +6,7 @@ Reads   the configuration       Writes  nothing itself
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 
 from surehook.config import Config
@@ -32,9 +33,14 @@ class Assembly:
     """The parts that components share, and the components made of them."""
 
     def __init__(
-        self, config: Config, access: DatabaseAccess, sender: Callable[[], Sender] | None = None
+        self,
+        config: Config,
+        access: DatabaseAccess,
+        sender: Callable[[], Sender] | None = None,
+        api_socket: socket.socket | None = None,
     ) -> None:
         self.config = config
+        self.api_socket = api_socket
         self.sender = sender or self.https_sender
         self.hints = Hints()
         self.metrics = Metrics()

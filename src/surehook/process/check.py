@@ -90,7 +90,7 @@ async def check(
 
 async def _owed_nothing(store: ObserverStore) -> str:
     """How many subscriptions are owed nothing because they are disabled or unverified."""
-    subscriptions, held = await store.owed_nothing()
+    subscriptions, held = await store.owed_nothing(COUNT_MAX)
     if not subscriptions:
         return ""
     words = (

@@ -42,7 +42,6 @@ from surehook.store.worker import WorkerStore
 
 if TYPE_CHECKING:
     from surehook.api.server import Server
-    from surehook.api.subscriptions import SubscriptionServices
     from surehook.process.assembly import Assembly
 
 
@@ -68,6 +67,7 @@ async def _api(parts: Assembly) -> Server:
 
     config = parts.config
     assert parts.vitals is not None
+    verifier = await parts.store(VerifierStore)
     api = Api(
         ingest=Ingest(await parts.store(IngestStore), parts.hints, len(parts.buckets)),
         checks=KeyChecks(
@@ -79,7 +79,15 @@ async def _api(parts: Assembly) -> Server:
         keys=Keys(await parts.store(KeyStore)),
         observer=await parts.store(ObserverStore),
         requeue=Requeue(await parts.store(DeadLetterStore), parts.hints, parts.buckets),
-        subscriptions=await _subscription_services(parts),
+        subscriptions=Subscriptions(
+            await parts.store(SubscriptionStore),
+            parts.sealer(),
+            AddressGuard(tuple(str(network) for network in config.allow_networks)),
+            config.ceilings,
+            config.seconds("delivery.secret_overlap"),
+        ),
+        verifications=Verifications(verifier, parts.hints, TrustedOrigins(config.trusted_origins)),
+        trial=Trial(verifier, parts.composer(), parts.https_sender),
         vitals=parts.vitals,
         payload_max=config.number("api.payload_max"),
         batch_max=config.number("api.batch_max"),
@@ -94,26 +102,8 @@ async def _api(parts: Assembly) -> Server:
         request_seconds=config.seconds("api.request_timeout"),
         idle_seconds=config.seconds("api.idle_timeout"),
     )
-    server.bind()
+    server.bind(parts.api_socket)
     return server
-
-
-async def _subscription_services(parts: Assembly) -> SubscriptionServices:
-    from surehook.api.subscriptions import SubscriptionServices
-
-    config = parts.config
-    verifier = await parts.store(VerifierStore)
-    return SubscriptionServices(
-        Subscriptions(
-            await parts.store(SubscriptionStore),
-            parts.sealer(),
-            AddressGuard(tuple(str(network) for network in config.allow_networks)),
-            config.ceilings,
-            config.seconds("delivery.secret_overlap"),
-        ),
-        Verifications(verifier, parts.hints, TrustedOrigins(config.trusted_origins)),
-        Trial(verifier, parts.composer(), parts.https_sender),
-    )
 
 
 async def _verifier(parts: Assembly) -> Verifier:

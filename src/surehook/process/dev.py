@@ -22,7 +22,7 @@ from surehook.config import Config
 from surehook.errors import Unreachable
 from surehook.process.components import COMPONENTS
 from surehook.process.running import Note
-from surehook.process.serve import Process
+from surehook.process.serve import runnable
 from surehook.receiver import certificates
 from surehook.receiver.listen import Arrival, Listener
 from surehook.receiver.statedir import state_directory
@@ -84,7 +84,7 @@ def _bind_anywhere(probe: socket.socket, host: str) -> None:
 
 
 class Development:
-    """Everything that `dev` starts, in this process."""
+    """Everything that `dev` starts."""
 
     def __init__(
         self,
@@ -93,11 +93,12 @@ class Development:
         files: certificates.Certificates,
         shown: Callable[[Arrival], None],
         note: Note,
+        processes: int = 1,
     ) -> None:
         self._config = config
         self._note = note
         self._files = files
-        self._process = Process(config, access)
+        self._process = runnable(config, access, list(COMPONENTS), processes)
         self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._delivered = asyncio.Event()
@@ -125,10 +126,11 @@ class Development:
         """Until stop()."""
         try:
             await self._process.open(list(COMPONENTS))
-            assert self._process.api is not None
-            url = f"http://{self._process.api.address}"
+            address = self._process.api_address
+            assert address is not None
+            url = f"http://{address}"
             running = self._loop.create_task(self._process.run())
-            self._note.serves(self._process.api.address, self._has_kept_key())
+            self._note.serves(address, self._has_kept_key())
             try:
                 await self._begin(url, running, ready, began)
             except BaseException:

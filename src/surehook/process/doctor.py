@@ -12,7 +12,7 @@ from typing import Any
 
 from surehook.config import Config
 from surehook.delivery.secrets import HOW_TO_MAKE, SETTING, Sealer, SealingError, parse_keys
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.process.database import opened
 from surehook.store import engine_of, store_of
 from surehook.store.findings import Finding, Level
@@ -51,4 +51,4 @@ async def refuse_if_unsafe(config: Config, url: str, connection: Any) -> None:
     """For programs about to start: a server that forgets acknowledged writes is refused."""
     finding = await engine_of(url).durability(config, connection)
     if finding.level is Level.WRONG:
-        raise AnswerIsNo(finding.says, finding.advice)
+        raise Declined(finding.says, finding.advice)

@@ -16,10 +16,10 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surehook.embedded.directory import DataDirectory, now_text
+from surehook.embedded.directory import DataDirectory, now_text, write_record
 from surehook.errors import UsageError
 from surehook.receiver.statedir import state_directory
 
@@ -55,11 +55,8 @@ class Note:
         self._write()
 
     def _write(self) -> None:
-        if self._descriptor < 0:
-            return
-        content = json.dumps(asdict(self._program)).encode()
-        os.pwrite(self._descriptor, content, 0)
-        os.ftruncate(self._descriptor, len(content))
+        if self._descriptor >= 0:
+            write_record(self._descriptor, self._program)
 
 
 @contextmanager

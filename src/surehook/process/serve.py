@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from surehook import __version__, observe
 from surehook.config import Config
@@ -26,6 +26,7 @@ from surehook.observe.listener import Listener
 from surehook.pipeline.registry import Registry
 from surehook.pipeline.service import Group
 from surehook.process.assembly import Assembly
+from surehook.process.notify import STOPPING, notify, notify_when_ready
 from surehook.store.logins import DatabaseAccess
 
 if TYPE_CHECKING:
@@ -38,16 +39,25 @@ class Process:
     """The chosen components of one process, opened, and closed again in the end."""
 
     def __init__(
-        self, config: Config, access: DatabaseAccess, sender: Callable[[], Sender] | None = None
+        self,
+        config: Config,
+        access: DatabaseAccess,
+        sender: Callable[[], Sender] | None = None,
+        api_socket: socket.socket | None = None,
     ) -> None:
+        """`api_socket`: where the API listens, if somebody has bound it for us."""
         self._config = config
-        self._parts = Assembly(config, access, sender)
+        self._parts = Assembly(config, access, sender, api_socket)
         self.hints = self._parts.hints
         self.databases = self._parts.databases
         self.group = Group(self._parts.services)
         self.api: Server | None = None
         self.listener: Listener | None = None
         self._registry: Registry | None = None
+
+    @property
+    def api_address(self) -> str | None:
+        return self.api.address if self.api is not None else None
 
     async def open(self, names: Sequence[str]) -> None:
         self._bind_listener(names)
@@ -67,17 +77,24 @@ class Process:
 
     async def run(self) -> None:
         """Until stop(), or until SIGTERM or SIGINT; then drain."""
+        announcing = asyncio.ensure_future(notify_when_ready(self._is_ready))
         try:
             await self._show()
             await self.group.run()
         finally:
+            announcing.cancel()
             await self.close()
+
+    async def _is_ready(self) -> bool:
+        assert self._parts.vitals is not None
+        return (await self._parts.vitals.readiness()).ready
 
     async def _show(self) -> None:
         """Serve health and figures; let the registry know that this process runs."""
-        address = self.api.address if self.api is not None else None
+        assert self._parts.vitals is not None
+        self._parts.vitals.loop_lag.start()
+        address = self.api_address
         if self.listener is not None:
-            assert self._parts.vitals is not None
             await self.listener.start(self._parts.vitals.pages())
             address = self.listener.address
             observe.emit("observe.listening", listen=address)
@@ -92,6 +109,7 @@ class Process:
         self._registry.start()
 
     def stop(self) -> None:
+        notify(STOPPING)
         if self._parts.vitals is not None:
             self._parts.vitals.drain()
         self.group.stop()
@@ -106,23 +124,65 @@ class Process:
         await self._parts.close()
 
 
+class Runnable(Protocol):
+    """One process, or several as one (group.py)."""
+
+    @property
+    def api_address(self) -> str | None:
+        """host:port of the API, if it is among the components, once they are open."""
+
+    async def open(self, names: Sequence[str]) -> None: ...
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def event_loop() -> asyncio.Runner:
+    """The fastest loop at hand."""
+    try:
+        import uvloop
+    except ImportError:  # not to be had on every platform; the standard loop does the same, slower
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
 async def serve(
     config: Config,
     access: DatabaseAccess,
     names: Sequence[str],
     listening: Callable[[str], None] = lambda _address: None,
+    processes: int = 1,
 ) -> None:
-    """Run these components in this process until SIGTERM or SIGINT; `listening` gets the address
-    of the API, if it is among them."""
-    crashpoints.arm_from_environment()
-    process = Process(config, access)
+    """Run these components until SIGTERM or SIGINT; `listening` gets the address of the API, if it
+    is among them."""
+    process = runnable(config, access, names, processes)
     try:
         await process.open(names)
     except BaseException:
         await process.close()
         raise
-    if process.api is not None:
-        listening(process.api.address)
+    if process.api_address is not None:
+        listening(process.api_address)
+    await serve_process(process)
+
+
+def runnable(
+    config: Config, access: DatabaseAccess, names: Sequence[str], processes: int
+) -> Runnable:
+    """Something to run these components in, not opened yet."""
+    from surehook.process.group import ProcessGroup, layout
+
+    if len(layout(names, processes)) == 1:
+        return Process(config, access)
+    return ProcessGroup(config, access, processes)
+
+
+async def serve_process(process: Runnable) -> None:
+    """What was opened, until SIGTERM or SIGINT."""
+    crashpoints.arm_from_environment()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.stop)

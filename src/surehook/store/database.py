@@ -64,6 +64,11 @@ class Session(ABC):
             raise Bug(f"{name} takes {parameters}, not {tuple(values)}.")
         return text, [values[parameter] for parameter in parameters]
 
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """By which the server knows this session; another connection has another."""
+
     @abstractmethod
     async def all(self, name: str, **values: object) -> Sequence[Row]:
         """Run a statement and return its rows; may raise LockHeld or ValueRejected."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from surehook.config import Config
-from surehook.errors import AnswerIsNo, SurehookError
+from surehook.errors import Declined, SurehookError
 from surehook.model.roles import ROLES_ON, Role
 from surehook.store.database import Database
 from surehook.store.findings import Finding, Level
@@ -69,7 +69,7 @@ def schema(state: State) -> Finding:
         state.refuse_if_too_new()
         state.refuse_if_changed()
         state.refuse_if_too_old()
-    except AnswerIsNo as error:
+    except Declined as error:
         return refusal("schema", error)
     return Finding("schema", Level.GOOD, state.summary)
 

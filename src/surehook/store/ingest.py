@@ -12,6 +12,11 @@ from surehook.store.contract import Store
 Key = tuple[str, str]  # tenant, external_id
 
 
+def key_of(event: NewEvent) -> Key:
+    assert event.external_id is not None
+    return event.tenant, event.external_id
+
+
 class IngestStore(Store):
     @abstractmethod
     async def insert(

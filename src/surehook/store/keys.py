@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surehook.model.resources.key import Key
-from surehook.store.contract import Store
+from surehook.store.contract import Store, statement
 
 
 class KeyStore(Store):
@@ -11,13 +11,16 @@ class KeyStore(Store):
         written = await self._database.write(
             "create_key", key_name=name, key_hash=key_hash, scopes=scopes, tenant=tenant
         )
-        made: Key = await self._database.record("read_key", id=written.first_id, tenant=None)
+        made = await self.read_key(written.first_id, None)
+        assert made is not None
         return made
 
     async def revoke(self, key_id: int, tenant: str | None) -> Key | None:
         await self._database.write("revoke_key", id=key_id, tenant=tenant)
-        revoked: Key | None = await self._database.record("read_key", id=key_id, tenant=tenant)
-        return revoked
+        return await self.read_key(key_id, tenant)
 
-    async def list(self, tenant: str | None) -> list[Key]:
-        return await self._database.records("list_keys", tenant=tenant)
+    @statement
+    async def read_key(self, id: int, tenant: str | None) -> Key | None: ...
+
+    @statement
+    async def list_keys(self, tenant: str | None) -> list[Key]: ...

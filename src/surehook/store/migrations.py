@@ -12,11 +12,12 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TypeVar
 
 from surehook import __version__
-from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
+from surehook.errors import ConfigError, DatabaseUnreachable, Declined
 from surehook.model.wording import counted
 
 Result = TypeVar("Result")
@@ -48,7 +49,8 @@ def new_installation() -> str:
     return secrets.token_hex(5)
 
 
-def migrations(dialect: str) -> list[Migration]:
+@cache  # every login asks when it opens
+def migrations(dialect: str) -> tuple[Migration, ...]:
     """The migrations of this program for one engine, in order."""
     found = []
     for file in files("surehook.store").joinpath(dialect, "migrations").iterdir():
@@ -59,7 +61,7 @@ def migrations(dialect: str) -> list[Migration]:
         oldest = re.search(r"^-- oldest program: (\S+)$", text, re.MULTILINE)
         assert oldest, f"{file.name} does not say the oldest program that works with it"
         found.append(Migration(int(match[1]), match[2], text, oldest[1]))
-    return sorted(found, key=lambda migration: migration.version)
+    return tuple(sorted(found, key=lambda migration: migration.version))
 
 
 def generated_sql(dialect: str, name: str) -> str:
@@ -120,7 +122,7 @@ class State:
             default="0",
         )
         if version_tuple(needed) > version_tuple(__version__):
-            raise AnswerIsNo(
+            raise Declined(
                 f"This database needs surehook {needed} or newer; this is {__version__}.",
                 "Upgrade this program.",
             )
@@ -129,7 +131,7 @@ class State:
         for migration in migrations(self.dialect):
             applied = self.applied.get(migration.version)
             if applied and applied.checksum != migration.checksum:
-                raise AnswerIsNo(
+                raise Declined(
                     f"Migration {migration.version} ({migration.name}) is not the one that was "
                     "applied to this database.",
                     "Released migrations never change: use the program that applied it.",
@@ -138,9 +140,9 @@ class State:
     def refuse_if_too_old(self) -> None:
         if self.pending:
             names = ", ".join(f"{m.version} {m.name}" for m in self.pending)
-            raise AnswerIsNo(f"The database lacks migrations: {names}.", "Run `surehook migrate`.")
+            raise Declined(f"The database lacks migrations: {names}.", "Run `surehook migrate`.")
         if not self.installation:
-            raise AnswerIsNo("The database lacks its installation id.", "Run `surehook migrate`.")
+            raise Declined("The database lacks its installation id.", "Run `surehook migrate`.")
 
 
 # ── Migrating ─────────────────────────────────────────────────────────────────────────────────

@@ -10,12 +10,12 @@ import msgspec
 
 from surehook.model.moments import Moment
 from surehook.model.records import KeptFigures, RunningComponent, SystemFigures
-from surehook.model.resources.dead_letter import DeadLetter
+from surehook.model.resources.dead_letter import DeadLetter, DeadLetterWithPayload
 from surehook.model.resources.delivery import Attempt, Delivery, DeliveryWithAttempts
 from surehook.model.resources.event import Event, EventWindow, EventWithDeliveries
 from surehook.model.resources.key import Key
 from surehook.model.resources.subscription import Missed, Subscription
-from surehook.store.database import Database
+from surehook.store.contract import Store, statement
 
 Item = TypeVar("Item")
 
@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 LOOK = 20_000
 # A backlog is counted no further than this.
 COUNT_MAX = 50_000
+# So many dead letters are looked at: whether one was requeued is a look into another table.
+OPEN_LOOK = 10_000
 # So many components of processes are looked at.
 PROCESSES_MAX = 2_000
 
@@ -34,10 +36,7 @@ class Found(msgspec.Struct, Generic[Item], frozen=True):
     last: tuple[object, ...] | None
 
 
-class ObserverStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class ObserverStore(Store):
     async def broken(
         self, invariant: str, since: datetime, margin: float, count: int
     ) -> list[tuple[int, int, str]]:
@@ -48,18 +47,13 @@ class ObserverStore:
         rows = await self._database.all(name, **{key: given[key] for key in wanted})
         return [(row[0], row[1], row[2]) for row in rows]
 
+    @statement
     async def now(self) -> datetime:
         """The database's time, which every timestamp in it is of."""
-        row = await self._database.one("observed_at")
-        assert row is not None
-        now: datetime = row[0]
-        return now
 
-    async def owed_nothing(self) -> tuple[int, int]:
-        """Subscriptions that are not eligible now, and events held for them (up to COUNT_MAX)."""
-        row = await self._database.one("owed_nothing", most=COUNT_MAX)
-        assert row is not None
-        return row[0], row[1]
+    @statement
+    async def owed_nothing(self, most: int) -> tuple[int, int]:
+        """Subscriptions that are not eligible now, and events held for them, up to `most`."""
 
     # ── Lists ─────────────────────────────────────────────────────────────────────────────────
 
@@ -91,7 +85,7 @@ class ObserverStore:
         found = await self._listed("list_subscriptions", filters, before_id=before_id, count=count)
         return Found(found, (found[-1].id,) if len(found) == count else None)
 
-    async def api_keys(self, before_id: int, count: int, **filters: object) -> Found[Key]:
+    async def keys(self, before_id: int, count: int, **filters: object) -> Found[Key]:
         found = await self._listed("list_api_keys", filters, before_id=before_id, count=count)
         return Found(found, (found[-1].id,) if len(found) == count else None)
 
@@ -139,36 +133,35 @@ class ObserverStore:
 
     # ── One ───────────────────────────────────────────────────────────────────────────────────
 
-    async def event(self, event_id: int, tenant: str | None) -> EventWithDeliveries | None:
+    @statement
+    async def read_event(self, id: int, tenant: str | None) -> EventWithDeliveries | None:
         """Without its deliveries."""
-        found: EventWithDeliveries | None = await self._database.record(
-            "read_event", id=event_id, tenant=tenant
-        )
-        return found
 
-    async def delivery(self, saga_id: int, tenant: str | None) -> DeliveryWithAttempts | None:
+    @statement
+    async def read_delivery(self, id: int, tenant: str | None) -> DeliveryWithAttempts | None:
         """Without its attempts."""
-        found: DeliveryWithAttempts | None = await self._database.record(
-            "read_delivery", id=saga_id, tenant=tenant
-        )
-        return found
 
-    async def attempts(self, saga_id: int, count: int) -> list[Attempt]:
-        return await self._database.records("read_attempts", saga_id=saga_id, count=count)
+    @statement
+    async def read_attempts(self, saga_id: int, count: int) -> list[Attempt]: ...
 
-    async def dead_letter(self, dead_letter_id: int, tenant: str | None) -> DeadLetter | None:
-        found: DeadLetter | None = await self._database.record(
-            "read_dead_letter", id=dead_letter_id, tenant=tenant
-        )
-        return found
+    @statement
+    async def read_dead_letter(
+        self, id: int, tenant: str | None
+    ) -> DeadLetterWithPayload | None: ...
 
     async def backlog(self) -> list[tuple[str, str, int, float]]:
         """Stage, state, how many wait (COUNT_MAX = that or more), age of the oldest in seconds."""
         rows = [
             *await self._database.all("unrouted", most=COUNT_MAX),
             *await self._database.all("backlog", most=COUNT_MAX),
+            *await self._database.all("open_dead_letters", look=OPEN_LOOK),
         ]
         return [(row[0], row[1], row[2], max(0.0, float(row[3] or 0))) for row in rows]
+
+    async def database_bytes(self) -> int:
+        row = await self._database.one("database_bytes")
+        assert row is not None
+        return int(row[0] or 0)
 
     async def kept_figures(self) -> KeptFigures | None:
         """The figures of the whole system as they were last counted; None = never begun."""

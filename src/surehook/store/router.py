@@ -6,9 +6,9 @@ for that tenant and type), while it is active and verified.
 
 Two things a page of new events cannot know, and a step once a second makes good (CatchingUp). A
 change that makes a subscription eligible carries its statement's time and is seen when it commits:
-events created in between may have been routed already. And events that were read while a
-subscription was not eligible, though it was when they were created, are held (router_held) until it
-is again.
+events created in between may have been routed already, also if the subscription is off again by
+then. And events that were read while a subscription was not eligible, though it was when they were
+created, are held (router_held) until it is again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from surehook.model.records import RoutedSaga
 from surehook.store.contract import Store
@@ -28,6 +28,16 @@ CATCH_UP_SECONDS = 1.0
 COMMIT_SECONDS = 60.0
 # Who was changed in a transaction that took longer has what is held found by looking at all of it.
 SWEEP_SECONDS = 60.0
+
+
+class Interval(NamedTuple):
+    """A time in which a subscription was active and verified; until None = it still is."""
+
+    subscription_id: int
+    since: datetime
+    tenant: str
+    event_type: str
+    until: datetime | None = None
 
 
 class RouterStore(Store):
@@ -52,9 +62,13 @@ class RouterStore(Store):
 
     @abstractmethod
     async def unrouted(
-        self, session: Any, bucket: int, newly: Sequence[Row], count: int
+        self, session: Any, bucket: int, intervals: Sequence[Interval], count: int
     ) -> Sequence[Row]:
-        """(event, subscription) without a saga, created since these became eligible."""
+        """(event, subscription) without a saga, created in these intervals and not held."""
+
+    @abstractmethod
+    async def hold(self, session: Any, bucket: int, ids: list[int], oldest: datetime) -> int:
+        """Note who was eligible when these events were created and got none; how many notes."""
 
     def catching_up(self, bucket: int) -> CatchingUp | None:
         """What to do beside a page, if it is time for it."""
@@ -68,7 +82,8 @@ class CaughtUp:
     def __init__(self) -> None:
         self.due = 0.0
         self.sweep_due = 0.0
-        self.since: dict[int, datetime] = {}  # subscription → the interval that was looked at
+        self.looked_at: set[tuple[int, datetime]] = set()  # intervals: subscription and beginning
+        self.session = 0  # in which it was written: another may be one of a standby that was behind
 
 
 class CatchingUp:
@@ -84,18 +99,25 @@ class CatchingUp:
         """A page of what was left out; the flag says that there is more."""
         now = time.monotonic()
         self._after = after = CaughtUp()
-        rows = await session.all("recently_eligible", seconds=COMMIT_SECONDS)
-        after.since = {row[0]: row[1] for row in rows}
-        newly = [row for row in rows if self._known.since.get(row[0]) != row[1]]
+        intervals = [
+            Interval(*row)
+            for name in ("recently_eligible", "recently_ended")
+            for row in await session.all(name, seconds=COMMIT_SECONDS)
+        ]
+        after.looked_at = {(one.subscription_id, one.since) for one in intervals}
+        after.session = session.number
+        known = self._known.looked_at if self._known.session == session.number else set()
+        newly = [one for one in intervals if (one.subscription_id, one.since) not in known]
         found: list[tuple[int, int]] = []
         held: list[tuple[int, int]] = []
         where = {"bucket": self._bucket, "count": count}
         if newly:
             late = await self._store.unrouted(session, self._bucket, newly, count)
             found = [(row[0], row[1]) for row in late]
-            numbers = [row[0] for row in newly]
-            rows = await session.all("held_for", subscription_ids=numbers, **where)
-            held = [(row[0], row[1]) for row in rows]
+            numbers = [one.subscription_id for one in newly if one.until is None]
+            if numbers:
+                rows = await session.all("held_for", subscription_ids=numbers, **where)
+                held = [(row[0], row[1]) for row in rows]
         after.sweep_due = self._known.sweep_due
         if now >= after.sweep_due and not held:
             held = [(row[0], row[1]) for row in await session.all("held", **where)]
@@ -104,10 +126,15 @@ class CatchingUp:
         ids = sorted({event_id for event_id, _ in found + held})
         if ids:
             sagas = await self._store.insert(session, self._bucket, ids)
+        notes = 0
+        if found:  # who is off again by now gets it when it is on
+            oldest = min(one.since for one in newly)
+            owed = sorted({event_id for event_id, _ in found})
+            notes = await self._store.hold(session, self._bucket, owed, oldest)
         if held:
             await self._store.let_go(session, self._bucket, held)
         after.due = now + CATCH_UP_SECONDS
-        more = bool(sagas) and max(len(found), len(held)) >= count
+        more = bool(sagas or notes) and max(len(found), len(held)) >= count
         if more:  # the same again, at once
             self._after = None
         return sagas, more

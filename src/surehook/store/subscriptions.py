@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from surehook.model import fields
 from surehook.model.records import SubscriptionId
 from surehook.model.resources.subscription import Subscription
-from surehook.store.contract import Store
+from surehook.store.contract import Store, statement
 from surehook.store.database import Session
 
 # What an owner decides about a subscription and every statement takes as it is.
@@ -71,12 +69,9 @@ class SubscriptionStore(Store):
 
         return await self._database.in_transaction(work)
 
-    async def read(self, subscription_id: int, tenant: str | None = None) -> Subscription | None:
+    @statement
+    async def read_subscription(self, id: int, tenant: str | None) -> Subscription | None:
         """One subscription, if it belongs to `tenant` (None = any)."""
-        found: Subscription | None = await self._database.record(
-            "read_subscription", id=subscription_id, tenant=tenant
-        )
-        return found
 
     async def update(
         self,
@@ -91,9 +86,13 @@ class SubscriptionStore(Store):
         statement on. False: there is none of this tenant, or it has none of these versions."""
 
         values = {"id": subscription_id, "tenant": tenant} | every_setting(changes)
+        wanted = None if versions is None else ",".join(map(str, versions))
 
         async def work(session: Session) -> bool:
-            if not await self._change(session, list(changes), versions, values):
+            written = await session.write(
+                "update_subscription", changed=",".join(changes), versions=wanted, **values
+            )
+            if not written.rows:
                 return False
             # Apart: this role may not read headers, and keeping them unchanged would read them.
             if custom_headers is not msgspec.UNSET:
@@ -103,15 +102,6 @@ class SubscriptionStore(Store):
             return True
 
         return await self._database.in_transaction(work)
-
-    @abstractmethod
-    async def _change(
-        self,
-        session: Any,
-        changed: list[str],
-        versions: Sequence[int] | None,
-        values: dict[str, Any],
-    ) -> bool: ...
 
     async def rotate(
         self, subscription_id: int, scheme: str, sealed: str, overlap_seconds: float

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from surehook.model.records import Challenge, TrialTarget, Verification
+from surehook.model.records import Challenge, TrialTarget
+from surehook.model.resources.subscription import Verification
 from surehook.store.contract import Store, statement
 from surehook.store.database import Session
 
@@ -35,8 +36,20 @@ class VerifierStore(Store):
 
         return await self._database.run(work)
 
-    @statement
-    async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None: ...
+    async def take(self, attempts_max: int, pause_seconds: float) -> Challenge | None:
+        """The next challenge to send; two verifiers never take the same."""
+        which = {"attempts_max": attempts_max, "pause_seconds": pause_seconds}
+
+        async def work(session: Session) -> Challenge | None:
+            row = await session.one("next_verification", **which)
+            if row is None:
+                return None
+            await session.all("take", id=row[0])
+            return Challenge(*row)
+
+        # An idle verifier asks without a transaction.
+        waits = await self._database.one("any_verification", **which)
+        return await self._database.in_transaction(work) if waits and waits[0] else None
 
     @statement
     async def secret_of(self, secret_id: int) -> tuple[str, datetime]:
@@ -56,11 +69,23 @@ class VerifierStore(Store):
 
         return await self._database.in_transaction(work)
 
-    @statement
     async def open_verification(
         self, subscription_id: int, tenant: str | None
     ) -> tuple[int, str, int] | None:
-        """The verification that waits for a code: id, code, how often one was tried."""
+        """The verification that waits for a code: id, code, how often one was tried. This try is
+        counted, and no two at the same time."""
+        which = {"subscription_id": subscription_id, "tenant": tenant}
+
+        async def work(session: Session) -> tuple[int, str, int] | None:
+            found = await session.one("open_verification", **which)
+            if found is None:
+                return None
+            locked = await session.one("lock_verification", id=found[0])
+            assert locked is not None
+            await session.all("count_code_try", id=found[0])
+            return found[0], locked[0], locked[1] + 1
+
+        return await self._database.in_transaction(work)
 
     @statement
     async def read(self, id: int) -> Verification | None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from surehook.model.records import JobId, JobReport, Lane, LeasedJob, SagaId
+from surehook.model.records import JobId, JobReport, Lane, LeasedJob, SagaId, WaitingJob
 from surehook.store.contract import Store, statement
 from surehook.store.database import Database
 
@@ -28,9 +28,25 @@ class WorkerStore(Store):
         """From the first to the last of these lanes."""
 
     @abstractmethod
-    async def lease_suspect_job(
-        self, bucket: int, lease_seconds: float, lease_token: int
-    ) -> list[LeasedJob]: ...
+    async def lease_known_jobs(
+        self,
+        bucket: int,
+        job_ids: Sequence[int],
+        payload_bytes: int,
+        lease_seconds: float,
+        lease_token: int,
+        *,
+        suspect: bool = False,
+        lane: Lane | None = None,
+    ) -> list[LeasedJob]:
+        """These, as far as they still wait; into another lane, if one is given.
+        `suspect`: only such as outlived a lease; otherwise none of those."""
+
+    @statement
+    async def waiting_jobs(
+        self, bucket: int, lane: int, count: int, subscription_ids: Sequence[int]
+    ) -> list[WaitingJob]:
+        """What waits in a lane; `subscription_ids`: of those that have requests which last."""
 
     @statement
     async def newest_secret(self) -> list[str]:
@@ -41,7 +57,8 @@ class WorkerStore(Store):
         """Subscription and sealed secret, the newest secret first."""
 
     @statement
-    async def suspect_waits(self, bucket: int) -> bool: ...
+    async def suspect_job(self, bucket: int) -> JobId | None:
+        """The first that waits of those that outlived a lease."""
 
     @abstractmethod
     async def finish_jobs(

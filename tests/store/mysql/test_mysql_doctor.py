@@ -14,7 +14,7 @@ from support.connections import engine_connection, migrate
 from support.mysql_server import OWN_SERVERS, MariadbServer
 from support.servers import Server, connected, private_directory
 from surehook.config import Config
-from surehook.errors import AnswerIsNo, DatabaseUnreachable
+from surehook.errors import DatabaseUnreachable, Declined
 from surehook.model.roles import ROLES
 from surehook.process.doctor import examine, refuse_if_unsafe
 from surehook.store.findings import Finding, Level
@@ -85,7 +85,7 @@ async def test_a_server_that_may_forget_is_refused_unless_permitted(
         finding = await doctor.durability(configure(), connection)
         assert finding.level is Level.WRONG
         assert "innodb_flush_log_at_trx_commit is not 1" in finding.says
-        with pytest.raises(AnswerIsNo, match="may lose acknowledged events"):
+        with pytest.raises(Declined, match="may lose acknowledged events"):
             await refuse_if_unsafe(configure(), database_url, connection)
         await refuse_if_unsafe(configure(UNSAFE), database_url, connection)
 

@@ -17,7 +17,7 @@ from support.connections import engine_connection, migrate
 from support.mysql_server import OWN_SERVERS
 from support.servers import Server, connected, fresh_database, private_directory
 from support.waiting import PATIENCE, until_row
-from surehook.errors import AnswerIsNo, ConfigError, DatabaseUnreachable
+from surehook.errors import ConfigError, DatabaseUnreachable, Declined
 from surehook.model.roles import ROLES, TABLES_ON
 from surehook.store.logins import Login, derived_password
 from surehook.store.migrations import migrations
@@ -376,7 +376,7 @@ async def test_an_owner_that_may_not_create_accounts_is_told_so_and_can_do_witho
     server: Server, empty_url: str
 ) -> None:
     async with a_limited_owner(empty_url) as url:
-        with pytest.raises(AnswerIsNo, match="may not do that") as refused:
+        with pytest.raises(Declined, match="may not do that") as refused:
             await migrate(url, role_secret=server.role_secret)
         assert "CREATE USER" in refused.value.advice
         assert "database.roles = off" in refused.value.advice
@@ -414,7 +414,7 @@ async def test_an_owner_that_cannot_see_others_rights_still_grants_exactly(
 
 async def test_without_the_accounts_grants_say_which_are_missing(server_kind: str) -> None:
     with private_directory() as directory, OWN_SERVERS[server_kind](directory / "data") as private:
-        with pytest.raises(AnswerIsNo, match="lacks some of the roles dead_letter_operator, "):
+        with pytest.raises(Declined, match="lacks some of the roles dead_letter_operator, "):
             await migrate(private.url, grants=True)
         async with connected(private.url) as admin:  # and none came to be by granting
             rows = await admin.native("SELECT COUNT(*) FROM mysql.user WHERE user LIKE '%worker%'")
@@ -427,7 +427,7 @@ async def test_a_binary_log_that_forbids_triggers_is_one_clear_line(server_kind:
         OWN_SERVERS[server_kind](directory / "data", "--log-bin", "--server-id=1") as private,
     ):
         async with a_limited_owner(private.url) as url:
-            with pytest.raises(AnswerIsNo, match="lets only its administrator create") as refused:
+            with pytest.raises(Declined, match="lets only its administrator create") as refused:
                 await migrate(url)
             assert "log_bin_trust_function_creators" in refused.value.advice
             async with connected(private.url) as admin:
@@ -468,7 +468,7 @@ async def test_a_migration_that_was_changed_after_it_was_applied_is_refused(
     database_url: str, owner: Any
 ) -> None:
     await owner.native("UPDATE schema_migrations SET checksum = 'other' WHERE version = 2")
-    with pytest.raises(AnswerIsNo, match=r"Migration 2 \(rules\) is not the one that was"):
+    with pytest.raises(Declined, match=r"Migration 2 \(rules\) is not the one that was"):
         await migrate(database_url)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from surehook.errors import AnswerIsNo, Bug, ConfigError
+from surehook.errors import Bug, ConfigError, Declined
 from surehook.model import roles, states
 from surehook.store.logins import Login
 from surehook.store.migrations import generated_sql, migrations
@@ -57,7 +57,7 @@ def test_a_server_that_is_new_enough_is_known_by_its_words(
 )
 def test_a_server_that_is_too_old_or_another_product_is_refused(words: str, says: str) -> None:
     assert not Server(words).is_fit
-    with pytest.raises(AnswerIsNo, match=says):
+    with pytest.raises(Declined, match=says):
         Server(words).refuse_if_unfit()
 
 

@@ -76,6 +76,7 @@ class Connection:
         self.login = login
         self.server = Server(driver.get_server_info())
         self.escape = driver.escape
+        self.number = 0  # of its session on the server, also behind a proxy
         self.id_step = 1  # between the ids of two rows of one INSERT
         self._driver = driver
         self._broken = False
@@ -229,7 +230,9 @@ async def _settle(connection: Connection, more: Settings) -> None:
     pairs = [f"SESSION {name} = {literal(v, connection.escape)}" for name, v in settings.items()]
     await connection.write(f"SET {', '.join(pairs)}")
     names = [*settings, "auto_increment_increment"]
-    row = (await connection.fetch(f"SELECT {', '.join(f'@@SESSION.{n}' for n in names)}"))[0]
+    asked = ", ".join(f"@@SESSION.{name}" for name in names)
+    number, *row = (await connection.fetch(f"SELECT CONNECTION_ID(), {asked}"))[0]
+    connection.number = int(number)
     found = dict(zip(names, row, strict=True))
     wrong = [name for name, value in settings.items() if not _same(value, found[name])]
     if wrong:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from asyncmy.errors import MySQLError
 
 from surehook.config import Config
-from surehook.errors import Bug
+from surehook.errors import Bug, DatabaseUnreachable
 from surehook.model.statements import Statement
+from surehook.store import watch
 from surehook.store.database import (
     Database,
     Duplicate,
@@ -37,6 +39,9 @@ RETRIES_MAX = 8
 # A session that says nothing for a minute has lost its process or its machine, and may still hold
 # locks: the server ends it. The pool lets go of an idle one earlier.
 SILENCE_SECONDS_MAX = 60
+# What a session is at, in the words of either server, while it sends to us or waits for the rest of
+# a question.
+WAITS_FOR_US = {"Writing to net", "Sending to client", "Reading from net", "Receiving from client"}
 
 
 def login_settings(server: Server, config: Config, login: str) -> Settings:
@@ -65,6 +70,10 @@ class MysqlSession(Session):
         self.connection = connection
         self.mariadb = connection.server.is_mariadb
         self._pieces = database._pieces
+
+    @property
+    def number(self) -> int:
+        return self.connection.number
 
     def _text(self, name: str, values: dict[str, object]) -> str:
         self._call(name, values)
@@ -114,6 +123,29 @@ class _translated_errors:  # a generator would cost several times as much
             raise ValueRejected(str(error)) from None
 
 
+async def end_those_at_rest(connection: Connection, sessions: Collection[int]) -> Collection[int]:
+    """Which of these sessions the server works on; the others it ends. One rests, or waits for us:
+    either its answer is lost, or our question."""
+    at_work = []
+    for number, _, _, _, command, seconds, state, *_ in await connection.fetch("SHOW PROCESSLIST"):
+        if number not in sessions:
+            continue
+        rests = command == "Sleep" or state in WAITS_FOR_US
+        # In whole seconds, and one that has just begun may count.
+        if rests and seconds is not None and int(seconds) > watch.RESTED_SECONDS:
+            with suppress(MySQLError):  # it has ended meanwhile
+                await connection.write(f"KILL {int(number)}")
+        else:
+            at_work.append(int(number))
+    return at_work
+
+
+def _expire(limit: asyncio.Timeout) -> None:
+    """At once, unless it does so just now."""
+    with suppress(RuntimeError):
+        limit.reschedule(0)
+
+
 class MysqlDatabase(Database):
     dialect = "mysql"
     notifies = False
@@ -122,6 +154,7 @@ class MysqlDatabase(Database):
         super().__init__(config, login)
         self._pieces = {name: pieces(statement) for name, statement in self._statements.items()}
         self._pool = Pool(self._connect, config.number("database.connections"))
+        self._watch = watch.Watch(self._at_work, self._pool.drop_idle)
         self.statement_seconds = config.seconds("database.statement_timeout")
 
     @staticmethod
@@ -151,6 +184,7 @@ class MysqlDatabase(Database):
         return self._pool.sizes()
 
     async def close(self) -> None:
+        await self._watch.close()
         await self._pool.close()
 
     # ── Statements ────────────────────────────────────────────────────────────────────────────
@@ -158,10 +192,14 @@ class MysqlDatabase(Database):
     async def run(self, work: Callable[[MysqlSession], Awaitable[Result]]) -> Result:
         for attempt in range(RETRIES_MAX + 1):
             try:
-                # The server ends a statement first; this is for a network that went silent.
+                # The server ends a statement first, and the watch what went silent.
                 async with asyncio.timeout(None) as limit, self._pool.connection() as connection:
                     limit.reschedule(asyncio.get_running_loop().time() + self.statement_seconds + 5)
-                    return await work(MysqlSession(connection, self))
+                    use = self._watch.began(connection.number, partial(_expire, limit))
+                    try:
+                        return await work(MysqlSession(connection, self))
+                    finally:
+                        self._watch.ended(use)
             except LockHeld as error:
                 if self.login_name == "ingest":
                     raise
@@ -190,6 +228,23 @@ class MysqlDatabase(Database):
             return result
 
         return await self.run(transacted)
+
+    async def _at_work(self, sessions: Collection[int]) -> Collection[int]:
+        """The watch asks: on a connection of its own, for those of the pool may be silent too."""
+        seconds = self._config.seconds("database.connect_timeout")
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await connect(self.login, seconds)
+                try:
+                    return await end_those_at_rest(connection, sessions)
+                finally:
+                    connection.terminate()
+        except DatabaseUnreachable as error:
+            if failures.number(error.__context__) in failures.TOO_MANY:
+                return sessions  # it is there, and nobody can tell
+            raise
+        except (MySQLError, OSError, TimeoutError) as error:
+            raise failures.unreachable(error, self.login) from None
 
     async def notify(self, channel: str, message: str) -> None:
         """This engine has no such thing: others look by themselves, often while there is work."""

@@ -58,13 +58,3 @@ ORDER BY d.id;
 -- appeared meanwhile refuses the whole statement: everything is looked at again.
 INSERT INTO webhook_delivery_sagas (event_id, subscription_id, requeued_from, bucket)
 VALUES :given;
-
--- name: requeued :many
--- What became of these dead letters.
-SELECT d.id, d.event_id, n.id AS saga_id, s.active AND s.verified AS deliverable
-FROM dead_letters d
-JOIN subscriptions s ON s.id = d.subscription_id
-LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
-    AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
-WHERE d.bucket = :bucket AND d.id IN :dead_letter_ids
-ORDER BY d.id;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncmy.errors import MySQLError
 
 from surehook.config import Config
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.model.roles import TABLES_ON
 from surehook.store import doctor
 from surehook.store.doctor import ROW_TO_LOCK, Around, refusal
@@ -45,7 +45,7 @@ async def examine(config: Config, access: DatabaseAccess) -> list[Finding]:
 def _version(connection: Connection) -> Finding:
     try:
         connection.server.refuse_if_unfit()
-    except AnswerIsNo as error:
+    except Declined as error:
         return refusal("version", error)
     return Finding("version", Level.GOOD, str(connection.server))
 

@@ -29,6 +29,7 @@ GONE = {
     *(1152, 1158, 1159, 1160, 1161, 1184, 1203, 1226, 1290, 1317, 1836, 1927, 1969, 3024, 3168),
     *(4031, 0),
 }
+TOO_MANY = {1040, 1203, 1226}  # connections: of the server, of the user
 # Too long, out of range, no such value, no text, larger than a packet, not JSON, a CHECK.
 REFUSED = {1264, 1265, 1292, 1366, 1406, 1153, 3140, 3157, 3819, 4025}
 
@@ -37,7 +38,7 @@ class NoEncryption(OSError):
     """The server does not offer TLS."""
 
 
-def number(error: BaseException) -> int | None:
+def number(error: BaseException | None) -> int | None:
     """The server's or the driver's number of an error; None if it is of another kind."""
     if isinstance(error, MySQLError) and error.args and isinstance(error.args[0], int):
         return int(error.args[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from surehook.model.records import EventId, NewEvent
-from surehook.store.ingest import IngestStore, Key
+from surehook.store.ingest import IngestStore, Key, key_of
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Rows
 
@@ -39,11 +39,11 @@ class MysqlIngestStore(IngestStore):
             name = "find_keys_mariadb" if session.mariadb else "find_keys_mysql"
             rows = await session.all(name, given=_keys(events, buckets))
             taken = {(row[0], row[1]) for row in rows}
-            new = [one for one in given if _key(one[0]) not in taken]
+            new = [one for one in given if key_of(one[0]) not in taken]
             if not new:
                 return {}
             answers = await _insert(session, new)
-            return {_key(one[0]): answer for one, answer in zip(new, answers, strict=True)}
+            return {key_of(one[0]): answer for one, answer in zip(new, answers, strict=True)}
 
         return await self._database.in_transaction(work)
 
@@ -54,13 +54,8 @@ class MysqlIngestStore(IngestStore):
         return {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in rows}
 
 
-def _key(event: NewEvent) -> Key:
-    assert event.external_id is not None
-    return event.tenant, event.external_id
-
-
 def _keys(events: Sequence[NewEvent], buckets: Sequence[int]) -> Rows:
-    return Rows((*_key(event), bucket) for event, bucket in zip(events, buckets, strict=True))
+    return Rows((*key_of(event), bucket) for event, bucket in zip(events, buckets, strict=True))
 
 
 async def _insert(

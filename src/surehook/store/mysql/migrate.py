@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from asyncmy.errors import MySQLError
 
-from surehook.errors import AnswerIsNo, Bug, ConfigError, DatabaseUnreachable
+from surehook.errors import Bug, ConfigError, DatabaseUnreachable, Declined
 from surehook.model.roles import ROLES, ROLES_ON, TABLES_ON
 from surehook.store.logins import Login, derived_password, secret_fingerprint
 from surehook.store.migrations import (
@@ -104,9 +104,14 @@ async def read_state(connection: Connection) -> MysqlState:
 
 async def set_installation(connection: Connection, value: str) -> None:
     """For a copy: from now on it is another installation than its original."""
+    await _note(connection, "installation", value)
+
+
+async def _note(connection: Connection, name: str, value: str) -> None:
     await connection.write(
-        "INSERT INTO schema_settings (name, value) VALUES ('installation', %(value)s) "
+        "INSERT INTO schema_settings (name, value) VALUES (%(name)s, %(value)s) "
         "ON DUPLICATE KEY UPDATE value = %(value)s",
+        name=name,
         value=value,
     )
 
@@ -205,7 +210,7 @@ async def _repair(connection: Connection, buckets: int, report: Report) -> None:
         except MySQLError as error:
             if failures.number(error) not in _FORBIDDEN_ROWS:
                 raise
-            raise AnswerIsNo(
+            raise Declined(
                 f"The {fault.part} cannot be put back: {failures.message_of(error)}.",
                 "Correct the rows that it forbids, then run `surehook migrate` again.",
             ) from None
@@ -271,12 +276,7 @@ async def _changed(connection: Connection, name: str) -> bool:
 
 
 async def _remember(connection: Connection, name: str) -> None:
-    await connection.write(
-        "INSERT INTO schema_settings (name, value) VALUES (%(name)s, %(sum)s) "
-        "ON DUPLICATE KEY UPDATE value = %(sum)s",
-        name=f"generated {name}",
-        sum=_checksum(name),
-    )
+    await _note(connection, f"generated {name}", _checksum(name))
 
 
 # ── Accounts and grants ───────────────────────────────────────────────────────────────────────
@@ -295,11 +295,7 @@ async def _make_accounts(connection: Connection, role_secret: str, report: Repor
     if setting == mark and await _all_let_in(connection, role_secret):
         return False
     made = [await _make_account(connection, role.name, role_secret, report) for role in ROLES]
-    await connection.write(
-        "INSERT INTO schema_settings (name, value) VALUES ('accounts', %(mark)s) "
-        "ON DUPLICATE KEY UPDATE value = %(mark)s",
-        mark=mark,
-    )
+    await _note(connection, "accounts", mark)
     if any(made):
         report("created the logins' roles")
     return any(made)
@@ -406,7 +402,7 @@ async def _give(connection: Connection, given: Iterable[Together], report: Repor
         if failures.number(error) not in _NO_ACCOUNT:
             raise
         names = ", ".join(sorted(role.name for role in ROLES))
-        raise AnswerIsNo(
+        raise Declined(
             f"The server lacks some of the roles {names} for the hosts localhost and %.",
             "Create them (`surehook migrate --sql` shows how), or set SUREHOOK_ROLE_SECRET and "
             "let migrate do it.",
@@ -471,13 +467,13 @@ def _busy(error: Exception) -> tuple[str, bool] | None:
         return None
     code, said = failures.number(error), failures.message_of(error)
     if code in failures.TRIGGERS_REFUSED:
-        raise AnswerIsNo(
+        raise Declined(
             f"The server writes a binary log and lets only its administrator create triggers "
             f"({said}).",
             "Set log_bin_trust_function_creators = 1, or migrate as the administrator.",
         ) from None
     if code in failures.NO_RIGHT:
-        raise AnswerIsNo(
+        raise Declined(
             f"This login may not do that: {said}.",
             "Migrate as an owner of the database with CREATE USER and GRANT OPTION, or set "
             "database.roles = off.",

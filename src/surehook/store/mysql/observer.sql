@@ -9,3 +9,8 @@ FROM (
     JOIN events e ON e.bucket = c.bucket AND e.id > c.read_until_id
     LIMIT :most
 ) AS unrouted;
+
+-- name: database_bytes :one
+-- As the server last estimated it.
+SELECT SUM(data_length + index_length) AS bytes
+FROM information_schema.tables WHERE table_schema = DATABASE();

@@ -70,6 +70,12 @@ class Pool:
             ending.add_done_callback(self._ending.discard)
         self._watch_idle()
 
+    async def drop_idle(self) -> None:
+        """None of them is to be trusted: the network has met one that was silent."""
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            connection.terminate()
+
     async def close(self) -> None:
         """Idle ones say good-bye; one that is still in use is closed under its user."""
         self._closed = True

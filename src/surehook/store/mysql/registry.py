@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from surehook.model.records import Heartbeat, Myself
 from surehook.store.mysql.database import MysqlDatabase
 from surehook.store.mysql.values import Table
@@ -18,16 +20,8 @@ class MysqlRegistryStore(RegistryStore):
         return written.rows == len(beats)
 
     async def enter(self, me: Myself, running: float, beats: Sequence[Heartbeat]) -> None:
-        await self._database.write(
-            "enter",
-            process_id=me.process_id,
-            host=me.host,
-            pid=me.pid,
-            version=me.version,
-            address=me.address,
-            running_us=int(running * 1e6),
-            given=_given(beats),
-        )
+        values = {"running_us": int(running * 1e6), "given": _given(beats)}
+        await self._database.write("enter", **asdict(me), **values)
 
 
 def _given(beats: Sequence[Heartbeat]) -> Table:

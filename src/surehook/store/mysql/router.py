@@ -19,7 +19,7 @@ from surehook.observe import crashpoints
 from surehook.store.database import LockHeld, Row
 from surehook.store.mysql.database import MysqlDatabase, MysqlSession
 from surehook.store.mysql.values import Ranges, Rows
-from surehook.store.router import RouterStore
+from surehook.store.router import Interval, RouterStore
 
 # An id is given out and its row is written within one statement. Other people's may take longer
 # than ours are allowed to, so this many times as long.
@@ -86,7 +86,7 @@ class MysqlRouterStore(RouterStore):
             created: dict[int, datetime] = {row[0]: row[1] for row in [*late, *rows]}
             sagas, last_ended = await self._insert(session, bucket, [*created])
             if created and last_ended is not None and last_ended > min(created.values()):
-                await self._hold(session, bucket, [*created], min(created.values()))
+                await self.hold(session, bucket, [*created], min(created.values()))
             if new:
                 await self._remember(session, bucket, after_id, new)
             if probe:
@@ -200,15 +200,14 @@ class MysqlRouterStore(RouterStore):
         await crashpoints.here("router.after_insert")
         return sagas, last_ended
 
-    async def _hold(
+    async def hold(
         self, session: MysqlSession, bucket: int, ids: list[int], oldest: datetime
-    ) -> None:
-        """Note who was eligible when these were created and was not when they were routed."""
+    ) -> int:
         changed: dict[tuple[str, str], list[Row]] = {}
         for row in await session.all("changed_since", oldest=oldest):
             changed.setdefault((row[3], row[4]), []).append(row)
         if not changed:
-            return
+            return 0
         sure: list[Range] = []
         earlier: list[Row] = []
         for event_id, *kind, created in await session.all("kinds", bucket=bucket, event_ids=ids):
@@ -221,7 +220,7 @@ class MysqlRouterStore(RouterStore):
                     earlier.append((event_id, number, created, tenant, event_type, first))
         owed = {*sure, *await _covered(session, earlier)}
         if not owed:
-            return
+            return 0
         given = Rows(sorted(owed))
         owed -= {(a, b) for a, b in await session.all("routed", bucket=bucket, given=given)}
         held = Rows((b, a) for a, b in sorted(owed))
@@ -229,21 +228,12 @@ class MysqlRouterStore(RouterStore):
             owed -= {(a, b) for a, b in await session.all("noted", bucket=bucket, held=held)}
         if owed:
             await session.write("hold", given=Rows((bucket, b, a) for a, b in sorted(owed)))
+        return len(owed)
 
     async def unrouted(
-        self, session: MysqlSession, bucket: int, newly: Sequence[Row], count: int
+        self, session: MysqlSession, bucket: int, intervals: Sequence[Interval], count: int
     ) -> Sequence[Row]:
-        asked = [
-            {
-                "bucket": bucket,
-                "subscription_id": number,
-                "since": since,
-                "tenant": tenant,
-                "event_type": event_type,
-                "count": count,
-            }
-            for number, since, tenant, event_type in newly
-        ]
+        asked = [{"bucket": bucket, "count": count, **interval._asdict()} for interval in intervals]
         found: list[Row] = []
         for first in range(0, len(asked), ASKED_AT_ONCE):
             found += await session.union("unrouted_since", asked[first : first + ASKED_AT_ONCE])

@@ -113,15 +113,18 @@ INSERT INTO webhook_delivery_sagas (event_id, subscription_id, bucket) VALUES :g
 INSERT INTO router_held (bucket, subscription_id, event_id) VALUES :given;
 
 -- name: unrouted_since :many
--- Events that were routed while the change that makes a subscription eligible was not yet
--- committed, though its time was earlier.
+-- Events of an interval that were routed while the change that began it was not yet committed,
+-- though its time was earlier.
 (SELECT e.id, :subscription_id
 FROM events e FORCE INDEX (idx_event_type)
 LEFT JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
     ON g.event_id = e.id AND g.subscription_id = :subscription_id AND g.requeued_from = 0
     AND g.bucket = :bucket
+LEFT JOIN router_held h
+    ON h.bucket = :bucket AND h.subscription_id = :subscription_id AND h.event_id = e.id
 WHERE e.bucket = :bucket AND e.event_type = :event_type AND e.tenant = :tenant
-  AND e.created_at >= :since AND e.created_at <= UTC_TIMESTAMP(6) AND g.event_id IS NULL
+  AND e.created_at >= :since AND e.created_at <= UTC_TIMESTAMP(6)
+  AND (:until IS NULL OR e.created_at < :until) AND g.event_id IS NULL AND h.event_id IS NULL
 LIMIT :count);
 
 -- name: settled :many

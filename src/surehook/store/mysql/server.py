@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 
 # The oldest that can do what we need. MySQL: FOR SHARE by who may only read, as ingest and router
 # do (8.0.22), a binary collation that does not pad (8.0.17), CHECK (8.0.16), expressions as
@@ -58,13 +58,13 @@ class Server:
     def refuse_if_unfit(self) -> None:
         """No statement of ours is sent to a server that is too old or something else."""
         if self.imitation:
-            raise AnswerIsNo(
+            raise Declined(
                 f"The server says it is {self.imitation}, not MySQL or MariaDB.",
                 "Use MySQL or MariaDB itself: others accept the same words with other meanings.",
             )
         if not self.is_fit:
             needed = ".".join(map(str, self.oldest))
-            raise AnswerIsNo(
+            raise Declined(
                 f"{self} is too old; surehook needs {needed} or newer.",
                 "Upgrade the server, or leave database.url out and use the embedded one.",
             )

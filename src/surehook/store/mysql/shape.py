@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.store.mysql.connection import Connection
 from surehook.store.mysql.script import replaceable
 from surehook.store.mysql.server import Server
@@ -287,7 +287,7 @@ def refuse_if_lost(wrong: list[Fault]) -> None:
         or (one.part.kind == "column" and one.part.table not in converted)
     ]
     if lost:
-        raise AnswerIsNo(
+        raise Declined(
             f"The schema is damaged: {listed(lost)}.",
             "Restore a backup, or put it back by hand: `surehook migrate` repairs keys, checks, "
             "functions, triggers and grants, not tables or columns.",

@@ -25,31 +25,16 @@ Escape = Callable[[str], str]  # a text → a quoted literal, as the session's S
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 
-class Rows:
+class Rows(list[Sequence[object]]):
     """(1, 'a'), (2, 'b'): what follows VALUES, or stands inside IN ( … )."""
 
-    __slots__ = ("rows",)
 
-    def __init__(self, rows: Iterable[Sequence[object]]) -> None:
-        self.rows = list(rows)
-
-
-class Table:
+class Table(list[Sequence[object]]):
     """Rows as one JSON text, for JSON_TABLE."""
 
-    __slots__ = ("rows",)
 
-    def __init__(self, rows: Iterable[Sequence[object]]) -> None:
-        self.rows = list(rows)
-
-
-class Ranges:
+class Ranges(list[tuple[int, int]]):
     """id BETWEEN 1 AND 5 OR id BETWEEN 9 AND 9: a condition on `id`."""
-
-    __slots__ = ("ranges",)
-
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        self.ranges = list(ranges)
 
 
 def moment(value: datetime) -> str:
@@ -76,11 +61,11 @@ def literal(value: object, escape: Escape) -> str:
         case bytes():
             return f"X'{value.hex()}'"
         case Rows():
-            return ",".join(_in_brackets(row, escape) for row in value.rows)
+            return ",".join(_in_brackets(row, escape) for row in value)
         case Table():
-            return escape(json.dumps([[_plain(item) for item in row] for row in value.rows]))
+            return escape(json.dumps([[_plain(item) for item in row] for row in value]))
         case Ranges():
-            pairs = (f"id BETWEEN {int(a)} AND {int(b)}" for a, b in value.ranges)
+            pairs = (f"id BETWEEN {int(a)} AND {int(b)}" for a, b in value)
             return f"({' OR '.join(pairs) or 'FALSE'})"
         case list() | tuple() | set():
             return _in_brackets(value, escape) if value else "(NULL)"

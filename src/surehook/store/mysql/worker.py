@@ -50,12 +50,23 @@ class MysqlWorkerStore(WorkerStore):
         )
         return bool(row and row[0])
 
-    async def lease_suspect_job(
-        self, bucket: int, lease_seconds: float, lease_token: int
+    async def lease_known_jobs(
+        self,
+        bucket: int,
+        job_ids: Sequence[int],
+        payload_bytes: int,
+        lease_seconds: float,
+        lease_token: int,
+        *,
+        suspect: bool = False,
+        lane: Lane | None = None,
     ) -> list[LeasedJob]:
         async def work(session: MysqlSession) -> list[LeasedJob]:
-            picked = await session.all("pick_suspect_job", bucket=bucket)
-            return await self._lease(session, bucket, picked, lease_seconds, lease_token)
+            picked = await session.all(
+                "pick_known_jobs", bucket=bucket, job_ids=job_ids, suspect=suspect, lane=lane
+            )
+            fitting = await _fitting(session, bucket, picked, payload_bytes)
+            return await self._lease(session, bucket, fitting, lease_seconds, lease_token, lane)
 
         return await self._database.in_transaction(work)
 
@@ -66,6 +77,7 @@ class MysqlWorkerStore(WorkerStore):
         picked: Sequence[Row],
         lease_seconds: float,
         lease_token: int,
+        lane: Lane | None = None,
     ) -> list[LeasedJob]:
         """Of rows that this transaction holds; what has no event or subscription is left alone."""
         if not picked:
@@ -89,9 +101,10 @@ class MysqlWorkerStore(WorkerStore):
             worker_id=self._worker_id,
             leased_at=leased_at,
             lease_until=lease_until,
+            lane=lane,
         )
         leased = []
-        for job_id, saga_id, event_id, subscription_id, resets, lane in whole:
+        for job_id, saga_id, event_id, subscription_id, resets, its_lane in whole:
             _, event_type, payload, age = events[event_id]
             _, url, deliverable, timeout, headers = targets[subscription_id]
             leased.append(
@@ -110,7 +123,7 @@ class MysqlWorkerStore(WorkerStore):
                     timeout,
                     headers,
                     float(age),
-                    lane,
+                    its_lane,
                 )
             )
         return leased
@@ -133,6 +146,7 @@ class MysqlWorkerStore(WorkerStore):
                     report.response_excerpt,
                     report.failure_detail,
                     report.lease_token,
+                    report.lease_resets,
                 )
                 for report in ordered
             ),

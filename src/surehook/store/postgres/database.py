@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 import asyncpg
 
@@ -17,6 +18,7 @@ from surehook.config import Config
 from surehook.errors import Bug, ConfigError, DatabaseUnreachable
 from surehook.model.roles import BY_LOGIN
 from surehook.model.statements import Statement
+from surehook.store import watch
 from surehook.store.database import Database, Known, LockHeld, Result, Row, Session, ValueRejected
 from surehook.store.logins import Login
 from surehook.store.migrations import State
@@ -38,6 +40,7 @@ HOT_SETTINGS = {
 OBSERVER_SETTINGS = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
 
 RETRIES_MAX = 5
+GOODBYE_SECONDS = 0.3
 _TRY_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
@@ -47,6 +50,19 @@ _GONE = (
     asyncpg.OperatorInterventionError,  # shut down, terminated, not yet accepting, timed out
     asyncpg.InsufficientResourcesError,  # too many connections, disk full
 )
+# A listener hears nothing for hours when there is nothing to hear: it asks whether it still would.
+PING_SECONDS = 3.0
+# Which of these sessions the server works on, and an end for the others. It rests, or waits for us:
+# either its answer is lost, or our question.
+_AT_WORK = """
+SELECT pid, CASE WHEN rests THEN pg_terminate_backend(pid) END
+FROM (
+    SELECT pid, ((state LIKE 'idle%' OR wait_event_type = 'Client')
+        AND state_change < clock_timestamp() - $2::float8 * interval '1 second') IS TRUE AS rests
+    FROM pg_stat_activity
+    WHERE pid = ANY ($1::integer[]) AND usename = current_user
+) AS session
+"""
 _NOT_LET_IN = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 
 
@@ -63,6 +79,9 @@ def session_settings(config: Config, login: str) -> dict[str, str]:
         "lock_timeout": "1000" if login == "ingest" else "0",
         "application_name": f"surehook {login}",
         "timezone": "UTC",
+        # What a statement counts after another has locked must be as it is now, not as it was when
+        # the transaction began: the cap and the router's cursor depend on it.
+        "default_transaction_isolation": "read committed",
         "statement_timeout": str(milliseconds),
         # Our transactions are a few short statements: one that idles has lost its process.
         "idle_in_transaction_session_timeout": "10000",
@@ -110,7 +129,10 @@ async def connect_anywhere(login: Login, timeout: float) -> Connection:
             user=login.user,
             password=login.password,
             timeout=timeout,
-            server_settings={"application_name": "surehook"},
+            server_settings={
+                "application_name": "surehook",
+                "default_transaction_isolation": "read committed",
+            },
         )
     except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
         raise unreachable(error, login) from None
@@ -136,12 +158,23 @@ def unusable_url(error: Exception) -> ConfigError:
     )
 
 
+class _Backend(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that knows its session's number on the server, also through a pooler."""
+
+    pid = 0
+
+
 class PostgresSession(Session):
     """Named statements on one connection."""
 
     def __init__(self, connection: Connection, known: Known) -> None:
         super().__init__(known)
         self.connection = connection
+
+    @property
+    def number(self) -> int:
+        pid: int = self.connection.pid
+        return pid
 
     async def all(self, name: str, **values: object) -> Sequence[Row]:
         text, arguments = self._call(name, values)
@@ -161,15 +194,17 @@ class PostgresDatabase(Database):
     def __init__(self, config: Config, login: Login) -> None:
         super().__init__(config, login)
         self._settings = session_settings(config, login.name)
+        self._connect_seconds = config.seconds("database.connect_timeout")
         self._pool: Any = None
+        self._opened: WeakSet[Connection] = WeakSet()
+        self._watch = watch.Watch(self._at_work, self._distrust_idle)
 
     @staticmethod
     def _rendered(statement: Statement) -> str:
         return statement.numbered()
 
     async def open(self) -> None:
-        timeout = self._config.seconds("database.connect_timeout")
-        path = await self._search_path(timeout)
+        path = await self._search_path()
         if path is not None:
             self._settings["search_path"] = path
         try:
@@ -179,12 +214,13 @@ class PostgresDatabase(Database):
                 password=self.login.password,
                 min_size=1,
                 max_size=self._config.number("database.connections"),
-                timeout=timeout,
-                # The server ends a statement first; this is for a network that went silent.
+                timeout=self._connect_seconds,
+                # The server ends a statement first, and the watch what went silent.
                 command_timeout=self._config.seconds("database.statement_timeout") + 5,
                 max_inactive_connection_lifetime=300,
                 server_settings=self._settings,
-                init=self._assert_settings,
+                connection_class=_Backend,
+                init=self._begin_session,
                 reset=_keep,
             )
         except (*_GONE, *_NOT_LET_IN, TimeoutError) as error:
@@ -192,16 +228,23 @@ class PostgresDatabase(Database):
         except (ValueError, asyncpg.ClientConfigurationError) as error:
             raise unusable_url(error) from None
 
-    async def _search_path(self, timeout: float) -> str | None:
+    async def _search_path(self) -> str | None:
         """Known before the pool is: what is given at the start of a session outlives every reset,
         and goes before a role's own setting."""
-        connection = await connect_anywhere(self.login, timeout)
+        connection = await connect_anywhere(self.login, self._connect_seconds)
         try:
-            return await location.search_path(connection, self.login.url)
+            async with asyncio.timeout(self._connect_seconds):
+                return await location.search_path(connection, self.login.url)
         except (*_GONE, TimeoutError) as error:
             raise unreachable(error, self.login) from None
         finally:
             connection.terminate()
+
+    async def _begin_session(self, connection: Connection) -> None:
+        async with asyncio.timeout(self._connect_seconds):
+            await self._assert_settings(connection)
+            connection.pid = await connection.fetchval("SELECT pg_backend_pid()")
+        self._opened.add(connection)
 
     async def _assert_settings(self, connection: Connection) -> None:
         """A pooler or a role setting between us and the server must not have changed them."""
@@ -229,6 +272,7 @@ class PostgresDatabase(Database):
         return size - idle, idle
 
     async def close(self) -> None:
+        await self._watch.close()
         if self._pool is not None:
             try:
                 await asyncio.wait_for(self._pool.close(), 5)
@@ -239,8 +283,12 @@ class PostgresDatabase(Database):
     async def run(self, work: Callable[[PostgresSession], Awaitable[Result]]) -> Result:
         for attempt in range(RETRIES_MAX + 1):
             try:
-                async with self._pool.acquire() as connection:
+                connection = await self._pool.acquire()
+                use = self._watch.began(connection.pid, connection.terminate)
+                try:
                     return await work(PostgresSession(connection, self._known))
+                finally:
+                    await self._give_back(connection, use)
             except _TRY_AGAIN:
                 if attempt == RETRIES_MAX:
                     raise
@@ -255,6 +303,43 @@ class PostgresDatabase(Database):
                 return await work(session)
 
         return await self.run(transacted)
+
+    async def _give_back(self, connection: Connection, use: watch.Use) -> None:
+        """One whose statement was cancelled waits for the server's word on it, but not for long:
+        whoever cancelled has no time left. Then it is closed."""
+        try:
+            await self._pool.release(connection, timeout=GOODBYE_SECONDS)
+        except TimeoutError:
+            pass
+        finally:
+            self._watch.ended(use)
+
+    async def _at_work(self, sessions: Collection[int]) -> Collection[int]:
+        """The watch asks: on a connection of its own, for those of the pool may be silent too."""
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                connection = await connect_anywhere(self.login, self._connect_seconds)
+                try:
+                    rows = await connection.fetch(_AT_WORK, list(sessions), watch.RESTED_SECONDS)
+                finally:
+                    connection.terminate()
+        except DatabaseUnreachable as error:
+            if isinstance(error.__context__, asyncpg.TooManyConnectionsError):
+                return sessions  # it is there, and nobody can tell
+            raise
+        except (*_GONE, TimeoutError) as error:
+            raise unreachable(error, self.login) from None
+        return [pid for pid, was_ended in rows if not was_ended]
+
+    async def _distrust_idle(self) -> None:
+        """Idle ones are closed at once: a good-bye would wait for an answer. Those in use are not
+        used again."""
+        if self._pool is not None:
+            await self._pool.expire_connections()
+        in_use = self._watch.in_use()
+        for connection in list(self._opened):
+            if connection.pid not in in_use:
+                connection.terminate()
 
     async def notify(self, channel: str, message: str) -> None:
         await self.run(
@@ -272,18 +357,34 @@ class PostgresDatabase(Database):
             if not lost.done():
                 lost.set_result(None)
 
-        seconds = self._config.seconds("database.connect_timeout")
+        seconds = self._connect_seconds
         connection = await connect_anywhere(self.login, seconds)
+        pinging: asyncio.Task[None] | None = None
         try:
             connection.add_termination_listener(ended)
-            await connection.add_listener(channel, lambda *args: heard(args[3]))
+            async with asyncio.timeout(seconds):
+                await connection.add_listener(channel, lambda *args: heard(args[3]))
+            pinging = asyncio.get_running_loop().create_task(_ping(connection, seconds))
             yield lost
         finally:
+            if pinging is not None:
+                pinging.cancel()
             connection.remove_termination_listener(ended)
             try:
                 await connection.close(timeout=2)
             except (*_GONE, TimeoutError):
                 connection.terminate()
+
+
+async def _ping(connection: Connection, seconds: float) -> None:
+    """Until the connection is lost; one that does not answer in time is closed."""
+    while not connection.is_closed():
+        await asyncio.sleep(PING_SECONDS)
+        try:
+            async with asyncio.timeout(seconds):
+                await connection.execute("SELECT 1")
+        except (*_GONE, TimeoutError):
+            connection.terminate()
 
 
 async def _keep(_: Connection) -> None:

@@ -104,13 +104,9 @@ RETURNING id;
 -- name: requeued :many
 -- What became of these dead letters.
 SELECT d.id, d.event_id, n.id AS saga_id, s.active AND s.verified AS deliverable
-FROM (
-    SELECT id, :bucket::smallint AS bucket
-    FROM unnest(:dead_letter_ids::bigint[]) AS given (id)
-    OFFSET 0
-) AS given
-JOIN dead_letters d ON d.id = given.id AND d.bucket = given.bucket
+FROM dead_letters d
 JOIN subscriptions s ON s.id = d.subscription_id
 LEFT JOIN webhook_delivery_sagas n ON n.event_id = d.event_id
     AND n.subscription_id = d.subscription_id AND n.requeued_from = d.id AND n.bucket = d.bucket
+WHERE d.bucket = :bucket AND d.id = ANY (:dead_letter_ids::bigint[])
 ORDER BY d.id;

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from surehook.config import Config
-from surehook.errors import AnswerIsNo, ConfigError
+from surehook.errors import ConfigError, Declined
 from surehook.store import doctor
 from surehook.store.doctor import ROW_TO_LOCK, Around, refusal
 from surehook.store.findings import Finding, Level
@@ -53,7 +53,7 @@ async def examine(config: Config, access: DatabaseAccess) -> list[Finding]:
 def _version(connection: Connection) -> Finding:
     try:
         refuse_old_server(connection)
-    except AnswerIsNo as error:
+    except Declined as error:
         return refusal("version", error)
     version = connection.get_server_version()
     return Finding("version", Level.GOOD, f"PostgreSQL {version.major}.{version.micro}")
@@ -66,7 +66,7 @@ async def _location(connection: Connection, url: str) -> Finding | None:
         if len(found) > 1:
             raise location.several(found)
         await location.enter(connection, url)
-    except (AnswerIsNo, ConfigError) as error:
+    except (Declined, ConfigError) as error:
         return refusal("location", error)
     return None
 
@@ -130,7 +130,7 @@ def _looking_around(config: Config) -> Callable[[Any], Awaitable[Around]]:
         user: str = await connection.fetchval("SELECT current_user::text")
         committing: str = await connection.fetchval("SHOW synchronous_commit")
         if committing == "off" and not config.flag("database.allow_unsafe"):
-            raise AnswerIsNo(
+            raise Declined(
                 f"{user} has synchronous_commit off: its acknowledged writes may be lost.",
                 f"Run: ALTER ROLE {user} RESET synchronous_commit",
             )

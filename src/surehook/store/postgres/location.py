@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from surehook.errors import AnswerIsNo, ConfigError
+from surehook.errors import ConfigError, Declined
 
 Connection = Any  # asyncpg ships no types
 
@@ -61,15 +61,15 @@ async def search_path(connection: Connection, url: str) -> str | None:
 async def _refuse_nowhere(connection: Connection) -> None:
     if await connection.fetchval("SELECT current_schema()") is None:
         path = await connection.fetchval("SHOW search_path")
-        raise AnswerIsNo(
+        raise Declined(
             f"No schema of the search path {path} exists: there is no place for the tables.",
             "Create it (CREATE SCHEMA …), or correct the search path.",
         )
 
 
-def several(found: list[str]) -> AnswerIsNo:
+def several(found: list[str]) -> Declined:
     names = ", ".join(found)
-    return AnswerIsNo(
+    return Declined(
         f"This database holds surehook's tables more than once, in the schemas {names}.",
         "Find the one that is in use (SELECT max(created_at) FROM schema.events), name it in the "
         "URL meanwhile (?search_path=…), and drop the other (DROP SCHEMA … CASCADE).",

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from surehook.errors import AnswerIsNo, Bug, ConfigError
+from surehook.errors import Bug, ConfigError, Declined
 from surehook.model.roles import ROLES
 from surehook.store.logins import derived_password, secret_fingerprint
 from surehook.store.migrations import (
@@ -175,7 +175,7 @@ def refuse_old_server(connection: Connection) -> None:
     """By what the server said when it let us in: no statement is sent to a server too old."""
     major = connection.get_server_version().major
     if major < SERVER_MAJOR_MIN:
-        raise AnswerIsNo(
+        raise Declined(
             f"PostgreSQL {major} is too old; surehook needs {SERVER_MAJOR_MIN} or newer.",
             "Upgrade the server, or leave database.url out and use the embedded one.",
         )
@@ -305,7 +305,7 @@ async def _require_roles(connection: Connection) -> None:
     rows = await connection.fetch("SELECT rolname FROM pg_roles")
     missing = {role.name for role in ROLES} - {row[0] for row in rows}
     if missing:
-        raise AnswerIsNo(
+        raise Declined(
             f"The server has no roles {', '.join(sorted(missing))}.",
             "Create them (`surehook migrate --sql` shows how), or set SUREHOOK_ROLE_SECRET and "
             "let migrate do it.",
@@ -328,7 +328,7 @@ _BUSY = (
 
 def _busy(error: Exception) -> tuple[str, bool] | None:
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
-        raise AnswerIsNo(
+        raise Declined(
             f"This login may not do that: {error}.",
             "Migrate as the owner of the database with CREATEROLE, or set database.roles = off.",
         ) from None

@@ -150,7 +150,7 @@ WHERE g.status = 'InProgress' AND NOT EXISTS (
     WHERE j.saga_id = g.id AND j.attempt_at = g.next_attempt_at AND j.bucket = g.bucket)
 LIMIT :count;
 
--- name: observed_at :one
+-- name: now :one
 SELECT surehook_now();
 
 -- Lists. Newest first, from where the page before ended. A filter without an index of its own is
@@ -341,6 +341,22 @@ FROM (
 UNION ALL
 SELECT 'dead_letters', 'kept', count(*), EXTRACT(epoch FROM surehook_now() - min(failed_at))
 FROM (SELECT failed_at FROM dead_letters LIMIT :most) AS kept;
+
+-- name: open_dead_letters :one
+-- Dead letters that were not requeued, among the newest :look.
+SELECT 'dead_letters' AS stage, 'open' AS state, count(*) AS waiting,
+    EXTRACT(epoch FROM surehook_now() - min(d.failed_at)) AS oldest_seconds
+FROM (
+    SELECT id, event_id, subscription_id, failed_at, bucket FROM dead_letters
+    ORDER BY id DESC LIMIT :look
+) AS d
+WHERE NOT EXISTS (
+    SELECT 1 FROM webhook_delivery_sagas n
+    WHERE n.event_id = d.event_id AND n.subscription_id = d.subscription_id
+      AND n.requeued_from = d.id AND n.bucket = d.bucket);
+
+-- name: database_bytes :one
+SELECT pg_database_size(current_database()) AS bytes;
 
 -- name: unrouted :one
 -- The first stage of the backlog: what the router has not read. No more than :most are counted.

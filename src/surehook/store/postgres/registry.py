@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from surehook.model.records import Heartbeat, Myself
 from surehook.store.registry import RegistryStore
 
@@ -14,16 +16,7 @@ class PostgresRegistryStore(RegistryStore):
         return len(rows) == len(beats)
 
     async def enter(self, me: Myself, running: float, beats: Sequence[Heartbeat]) -> None:
-        await self._database.all(
-            "enter",
-            process_id=me.process_id,
-            host=me.host,
-            pid=me.pid,
-            version=me.version,
-            address=me.address,
-            running=running,
-            **_columns(beats),
-        )
+        await self._database.all("enter", running=running, **asdict(me), **_columns(beats))
 
 
 def _columns(beats: Sequence[Heartbeat]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from surehook.model.records import RoutedSaga
 from surehook.observe import crashpoints
 from surehook.store.database import Row, Session
-from surehook.store.router import RouterStore
+from surehook.store.router import Interval, RouterStore
 
 # xmin, xmax, xids in flight: as the driver decodes pg_snapshot.
 Snapshot: TypeAlias = tuple[int, int, tuple[int, ...]]
@@ -135,14 +135,21 @@ class PostgresRouterStore(RouterStore):
         """Saving the cursor says when an interval last ended, as seen after these were routed."""
         ended: datetime | None = saved[0] if saved else None
         if ids and ended is not None and ended > min(created):
-            await session.all("hold", bucket=bucket, event_ids=ids)
+            await self.hold(session, bucket, ids, min(created))
+
+    async def hold(self, session: Session, bucket: int, ids: list[int], oldest: datetime) -> int:
+        return len(await session.all("hold", bucket=bucket, event_ids=ids))
 
     async def unrouted(
-        self, session: Session, bucket: int, newly: Sequence[Row], count: int
+        self, session: Session, bucket: int, intervals: Sequence[Interval], count: int
     ) -> Sequence[Row]:
-        numbers = [row[0] for row in newly]
         return await session.all(
-            "unrouted_since", bucket=bucket, subscription_ids=numbers, count=count
+            "unrouted_since",
+            bucket=bucket,
+            subscription_ids=[interval.subscription_id for interval in intervals],
+            since=[interval.since for interval in intervals],
+            until=[interval.until for interval in intervals],
+            count=count,
         )
 
     async def let_go(self, session: Session, bucket: int, held: Sequence[tuple[int, int]]) -> None:

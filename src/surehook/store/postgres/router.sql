@@ -87,7 +87,7 @@ ORDER BY e.id, s.id
 ON CONFLICT DO NOTHING
 RETURNING id, event_id, subscription_id;
 
--- name: hold :none
+-- name: hold :many
 -- Only after an interval has ended since one of these events was created: who was eligible then and
 -- was not when it was routed gets it when it is eligible again. Who has become so meanwhile too.
 INSERT INTO router_held (bucket, subscription_id, event_id)
@@ -109,32 +109,48 @@ WHERE NOT EXISTS (
     WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
       AND g.bucket = e.bucket)
 ORDER BY s.id, e.id
-ON CONFLICT DO NOTHING;
+ON CONFLICT DO NOTHING
+RETURNING event_id;
 
 -- name: recently_eligible :many
 SELECT id, eligible_from, tenant, event_type FROM subscriptions
 WHERE active AND verified
   AND eligible_from > surehook_now() - interval '1 second' * :seconds::float8;
 
+-- name: recently_ended :many
+-- Intervals that were over before anyone could look at them.
+SELECT s.id, h.eligible_from, s.tenant, s.event_type, h.eligible_until
+FROM subscription_eligibility h /*mysql FORCE INDEX (idx_eligibility_until) */
+JOIN subscriptions s ON s.id = h.subscription_id AND s.tenant = h.tenant
+    AND s.event_type = h.pattern AND s.eligible_first <= h.eligible_from
+WHERE h.eligible_until > surehook_now() - interval '1 second' * :seconds::float8
+  AND h.eligible_from > surehook_now() - interval '1 second' * :seconds::float8;
+
 -- name: unrouted_since :many
--- Events that were routed while the change that makes these subscriptions eligible was not yet
--- committed, though its time was earlier. Each subscription's by idx_event_type, whose columns as a
--- row no other index has, and in its order; each event probes its saga by key.
+-- Events of these intervals that were routed while the change that began one was not yet committed,
+-- though its time was earlier. Each subscription's by idx_event_type, whose columns as a row no
+-- other index has, and in its order; each event probes its saga and its note by key.
 SELECT e.id, s.id
-FROM subscriptions s
+FROM unnest(:subscription_ids::bigint[], :since::timestamptz[], :until::timestamptz[])
+    AS given (id, since, until)
+JOIN subscriptions s ON s.id = given.id
 CROSS JOIN LATERAL (
     SELECT e.id FROM events e
     WHERE e.bucket = :bucket AND (e.tenant = s.tenant) IS TRUE
-      AND (e.event_type, e.created_at) >= (s.event_type, s.eligible_from)
+      AND (e.event_type, e.created_at) >= (s.event_type, given.since)
       AND (e.event_type, e.created_at) <= (s.event_type, surehook_now())
+      AND (e.created_at < COALESCE(given.until, 'infinity')) IS TRUE
       AND NOT EXISTS (
           SELECT 1 FROM webhook_delivery_sagas g
           WHERE g.event_id = e.id AND g.subscription_id = s.id AND g.requeued_from = 0
             AND g.bucket = :bucket
           OFFSET 0)
+      AND NOT EXISTS (
+          SELECT 1 FROM router_held h
+          WHERE h.bucket = :bucket AND h.subscription_id = s.id AND h.event_id = e.id
+          OFFSET 0)
     ORDER BY e.event_type, e.created_at LIMIT :count
 ) AS e
-WHERE s.id = ANY (:subscription_ids::bigint[])
 LIMIT :count;
 
 -- name: held_for :many

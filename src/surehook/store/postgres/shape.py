@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from surehook.errors import AnswerIsNo
+from surehook.errors import Declined
 from surehook.store.shape import Fault, Name, faults, listed
 
 Connection = Any  # asyncpg ships no types
@@ -125,7 +125,7 @@ def refuse_if_lost(wrong: list[Fault]) -> None:
     """What cannot be put right without data that is gone."""
     lost = [fault for fault in wrong if fault.part.kind in _LOST]
     if lost:
-        raise AnswerIsNo(
+        raise Declined(
             f"The schema is damaged: {listed(lost)}.",
             "Restore a backup, or put it back by hand: `surehook migrate` repairs indexes, "
             "constraints, functions, triggers and grants, not tables or columns.",
@@ -145,7 +145,7 @@ async def repair(connection: Connection, fault: Fault, lock_seconds: float) -> N
             for statement in statements:
                 await connection.execute(statement)
     except (asyncpg.IntegrityConstraintViolationError, asyncpg.ObjectInUseError) as error:
-        raise AnswerIsNo(
+        raise Declined(
             f"The {fault.part} cannot be put back: {error}.",
             "Correct the rows that it forbids, then run `surehook migrate` again.",
         ) from None

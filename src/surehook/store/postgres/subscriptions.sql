@@ -27,16 +27,17 @@ WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant);
 -- name: update_subscription :one
 -- Only what is named in :changed changes, so that two changes of different settings at once both
 -- hold. A new URL is staged while the old one is verified and works; an unverified one just takes
--- it. No row: there is none of this tenant, or it has none of these versions.
+-- it. No row: there is none of this tenant, or it has none of these versions. (The staged URL comes
+-- first: on MySQL what is set here is seen by what stands behind it.)
 UPDATE subscriptions
-SET callback_url = CASE WHEN 'callback_url' = ANY (:changed::text[]) AND NOT verified
-        THEN :callback_url ELSE callback_url END,
-    pending_callback_url = CASE
-        WHEN NOT 'callback_url' = ANY (:changed::text[]) THEN pending_callback_url
+SET pending_callback_url = CASE
+        WHEN NOT 'callback_url' = ANY (string_to_array(:changed, ',')) THEN pending_callback_url
         WHEN verified AND :callback_url <> callback_url THEN :callback_url END,
+    callback_url = CASE WHEN 'callback_url' = ANY (string_to_array(:changed, ','))
+        AND NOT verified THEN :callback_url ELSE callback_url END,
     {Subscription:changes}
 WHERE id = :id AND (:tenant::varchar IS NULL OR tenant = :tenant)
-  AND (:versions::bigint[] IS NULL OR version = ANY (:versions::bigint[]))
+  AND (:versions::text IS NULL OR version = ANY (string_to_array(:versions, ',')::bigint[]))
 RETURNING id;
 
 -- name: set_custom_headers :none

@@ -17,21 +17,29 @@ VALUES (:subscription_id, :callback_url, :secret_id, :challenge, :code,
     surehook_now() + interval '1 second' * :lifetime_seconds::float8)
 RETURNING id;
 
--- name: take :one
--- The next challenge to send, taken by counting its attempt: two verifiers never send the same.
-UPDATE subscription_verifications v
-SET attempts = v.attempts + 1, last_attempt_at = surehook_now(), last_result = 'sending',
-    last_reason = NULL
-FROM (
-    SELECT id FROM subscription_verifications
+-- name: any_verification :one
+SELECT EXISTS (
+    SELECT 1 FROM subscription_verifications
     WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > surehook_now()
       AND (last_attempt_at IS NULL
            OR last_attempt_at < surehook_now() - interval '1 second' * :pause_seconds::float8)
-    ORDER BY id LIMIT 1
-    FOR UPDATE SKIP LOCKED
-) AS next
-WHERE v.id = next.id
-RETURNING v.id, v.subscription_id, v.callback_url, v.secret_id, v.challenge, v.code;
+) AS waits;
+
+-- name: next_verification :one
+SELECT id, subscription_id, callback_url, secret_id, challenge, code
+FROM subscription_verifications
+WHERE verified_at IS NULL AND attempts < :attempts_max AND expires_at > surehook_now()
+  AND (last_attempt_at IS NULL
+       OR last_attempt_at < surehook_now() - interval '1 second' * :pause_seconds::float8)
+ORDER BY id LIMIT 1
+FOR UPDATE SKIP LOCKED;
+
+-- name: take :none
+-- Taken by counting its attempt.
+UPDATE subscription_verifications
+SET attempts = attempts + 1, last_attempt_at = surehook_now(), last_result = 'sending',
+    last_reason = NULL
+WHERE id = :id;
 
 -- name: secret_of :one
 SELECT sealed, surehook_now() FROM subscription_secrets WHERE id = :secret_id;
@@ -62,23 +70,21 @@ SET verified_at = surehook_now(), last_result = :result, last_reason = :reason
 WHERE id = :id;
 
 -- name: open_verification :one
--- The newest one that still waits for its code; each try with a code is counted.
-UPDATE subscription_verifications
-SET code_tries = code_tries + 1
-WHERE id = (
-    SELECT v.id FROM subscription_verifications v
-    JOIN subscriptions s ON s.id = v.subscription_id
-    WHERE v.subscription_id = :subscription_id
-      AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
-      AND v.verified_at IS NULL AND v.expires_at > surehook_now()
-    ORDER BY v.id DESC LIMIT 1
-)
-RETURNING id, code, code_tries;
+-- The newest one that still waits for its code.
+SELECT v.id FROM subscription_verifications v
+JOIN subscriptions s ON s.id = v.subscription_id
+WHERE v.subscription_id = :subscription_id AND (:tenant::varchar IS NULL OR s.tenant = :tenant)
+  AND v.verified_at IS NULL AND v.expires_at > surehook_now()
+ORDER BY v.id DESC LIMIT 1;
 
--- name: read :one
-SELECT id, subscription_id, callback_url, attempts, last_result, last_reason, created_at,
-    last_attempt_at, expires_at, verified_at
-FROM subscription_verifications WHERE id = :id;
+-- name: lock_verification :one
+SELECT code, code_tries FROM subscription_verifications WHERE id = :id FOR UPDATE;
+
+-- name: count_code_try :none
+UPDATE subscription_verifications SET code_tries = code_tries + 1 WHERE id = :id;
+
+-- name: read :one Verification
+SELECT {Verification} FROM subscription_verifications WHERE id = :id;
 
 -- name: sealed_headers :many
 -- Their names are shown to the owner, their values never.

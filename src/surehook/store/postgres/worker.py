@@ -20,6 +20,7 @@ _REPORTED = (
     "response_excerpts",
     "failure_details",
     "lease_tokens",
+    "lease_resets",
 )
 
 
@@ -46,12 +47,24 @@ class PostgresWorkerStore(WorkerStore):
         )
         return [LeasedJob(*row) for row in rows]
 
-    async def lease_suspect_job(
-        self, bucket: int, lease_seconds: float, lease_token: int
+    async def lease_known_jobs(
+        self,
+        bucket: int,
+        job_ids: Sequence[int],
+        payload_bytes: int,
+        lease_seconds: float,
+        lease_token: int,
+        *,
+        suspect: bool = False,
+        lane: Lane | None = None,
     ) -> list[LeasedJob]:
         rows = await self._database.all(
-            "lease_suspect_job",
+            "lease_known_jobs",
             bucket=bucket,
+            job_ids=sorted(job_ids),
+            suspect=suspect,
+            lane=lane,
+            bytes=payload_bytes,
             lease_seconds=lease_seconds,
             lease_token=lease_token,
             worker_id=self._worker_id,

@@ -88,3 +88,22 @@ LEFT JOIN fitting
   ON TRUE
 ORDER BY
   fitting.id;
+
+-- name: requeued :many
+SELECT
+  d.id,
+  d.event_id,
+  n.id AS saga_id,
+  s.active AND s.verified AS deliverable
+FROM dead_letters AS d
+JOIN subscriptions AS s
+  ON s.id = d.subscription_id
+LEFT JOIN webhook_delivery_sagas AS n
+  ON n.event_id = d.event_id
+  AND n.subscription_id = d.subscription_id
+  AND n.requeued_from = d.id
+  AND n.bucket = d.bucket
+WHERE
+  d.bucket = :bucket AND d.id IN :dead_letter_ids
+ORDER BY
+  d.id;

@@ -296,7 +296,7 @@ WHERE
   )
 LIMIT :count;
 
--- name: observed_at :one
+-- name: now :one
 SELECT
   UTC_TIMESTAMP(6);
 
@@ -748,6 +748,36 @@ FROM (
   FROM dead_letters
   LIMIT :most
 ) AS kept;
+
+-- name: open_dead_letters :one
+SELECT
+  'dead_letters' AS stage,
+  'open' AS state,
+  COUNT(*) AS waiting,
+  (TIMESTAMPDIFF(MICROSECOND, MIN(d.failed_at), UTC_TIMESTAMP(6)) / 1e6) AS oldest_seconds
+FROM (
+  SELECT
+    id,
+    event_id,
+    subscription_id,
+    failed_at,
+    bucket
+  FROM dead_letters
+  ORDER BY
+    id DESC
+  LIMIT :look
+) AS d
+WHERE
+  NOT EXISTS(
+    SELECT
+      1
+    FROM webhook_delivery_sagas AS n
+    WHERE
+      n.event_id = d.event_id
+      AND n.subscription_id = d.subscription_id
+      AND n.requeued_from = d.id
+      AND n.bucket = d.bucket
+  );
 
 -- name: system_figures :one
 SELECT

@@ -43,6 +43,26 @@ WHERE
     :tenant IS NULL OR tenant = :tenant
   );
 
+-- name: update_subscription :none
+UPDATE subscriptions SET pending_callback_url = CASE
+  WHEN NOT FIND_IN_SET('callback_url', :changed)
+  THEN pending_callback_url
+  WHEN verified AND :callback_url <> callback_url
+  THEN :callback_url
+END, callback_url = CASE
+  WHEN FIND_IN_SET('callback_url', :changed) AND NOT verified
+  THEN :callback_url
+  ELSE callback_url
+END, {Subscription:changes}
+WHERE
+  id = :id
+  AND (
+    :tenant IS NULL OR tenant = :tenant
+  )
+  AND (
+    :versions IS NULL OR FIND_IN_SET(version, :versions)
+  );
+
 -- name: set_custom_headers :none
 UPDATE subscriptions SET custom_headers = :custom_headers
 WHERE

@@ -39,6 +39,48 @@ VALUES
     UTC_TIMESTAMP(6) + INTERVAL :lifetime_seconds SECOND
   );
 
+-- name: any_verification :one
+SELECT
+  EXISTS(
+    SELECT
+      1
+    FROM subscription_verifications
+    WHERE
+      verified_at IS NULL
+      AND attempts < :attempts_max
+      AND expires_at > UTC_TIMESTAMP(6)
+      AND (
+        last_attempt_at IS NULL
+        OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_seconds SECOND
+      )
+  ) AS waits;
+
+-- name: next_verification :one
+SELECT
+  id,
+  subscription_id,
+  callback_url,
+  secret_id,
+  challenge,
+  code
+FROM subscription_verifications
+WHERE
+  verified_at IS NULL
+  AND attempts < :attempts_max
+  AND expires_at > UTC_TIMESTAMP(6)
+  AND (
+    last_attempt_at IS NULL
+    OR last_attempt_at < UTC_TIMESTAMP(6) - INTERVAL :pause_seconds SECOND
+  )
+ORDER BY
+  id
+LIMIT 1   FOR UPDATE SKIP LOCKED;
+
+-- name: take :none
+UPDATE subscription_verifications SET attempts = attempts + 1, last_attempt_at = UTC_TIMESTAMP(6), last_result = 'sending', last_reason = NULL
+WHERE
+  id = :id;
+
 -- name: secret_of :one
 SELECT
   sealed,
@@ -57,18 +99,39 @@ UPDATE subscription_verifications SET verified_at = UTC_TIMESTAMP(6), last_resul
 WHERE
   id = :id;
 
--- name: read :one
+-- name: open_verification :one
 SELECT
-  id,
-  subscription_id,
-  callback_url,
-  attempts,
-  last_result,
-  last_reason,
-  created_at,
-  last_attempt_at,
-  expires_at,
-  verified_at
+  v.id
+FROM subscription_verifications AS v
+JOIN subscriptions AS s
+  ON s.id = v.subscription_id
+WHERE
+  v.subscription_id = :subscription_id
+  AND (
+    :tenant IS NULL OR s.tenant = :tenant
+  )
+  AND v.verified_at IS NULL
+  AND v.expires_at > UTC_TIMESTAMP(6)
+ORDER BY
+  v.id DESC
+LIMIT 1;
+
+-- name: lock_verification :one
+SELECT
+  code,
+  code_tries
+FROM subscription_verifications
+WHERE
+  id = :id   FOR UPDATE;
+
+-- name: count_code_try :none
+UPDATE subscription_verifications SET code_tries = code_tries + 1
+WHERE
+  id = :id;
+
+-- name: read :one Verification
+SELECT
+  {Verification}
 FROM subscription_verifications
 WHERE
   id = :id;

@@ -109,7 +109,7 @@ GRANT SELECT (name, value)
 -- worker: leases jobs, sends them, writes what came of it
 GRANT SELECT (id, event_type, created_at, payload, bucket)
     ON events TO job_worker;
-GRANT SELECT (id, callback_url, active, verified, request_timeout_seconds, custom_headers)
+GRANT SELECT (id, tenant, callback_url, active, verified, request_timeout_seconds, custom_headers)
     ON subscriptions TO job_worker;
 GRANT SELECT (id, subscription_id, sealed, expires_at)
     ON subscription_secrets TO job_worker;
