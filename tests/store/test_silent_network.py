@@ -77,6 +77,13 @@ async def cleaner(
     await database.close()
 
 
+async def calm(cleaner: Database, proxy: Proxy) -> None:
+    """Until the watch asks nothing: a question that the silence meets is waited for as long as a
+    connection may take, here for ever; and its server, in the midst of a login, would hold up
+    every other test that creates or drops a database."""
+    await until(lambda: len(proxy.links) == sum(cleaner.connections()))
+
+
 @pytest.mark.parametrize(
     "direction", [Direction.BOTH, Direction.TO_SERVER, Direction.TO_CLIENT], ids=lambda d: d.name
 )
@@ -84,6 +91,7 @@ async def test_a_session_that_went_silent_is_given_up_and_work_goes_on_over_a_ne
     cleaner: Database, proxy: Proxy, direction: Direction
 ) -> None:
     await cleaner.one("next_expiry", bucket=0)
+    await calm(cleaner, proxy)
     stalled = proxy.stall(direction)
     with pytest.raises(DatabaseUnreachable):
         await asyncio.wait_for(cleaner.one("next_expiry", bucket=0), PATIENCE)
@@ -126,6 +134,7 @@ async def test_a_session_that_is_given_up_ends_on_the_server_in_the_middle_of_it
         question = "SELECT CONNECTION_ID()" if on_mysql else "SELECT pg_backend_pid()"
         numbers.append(int((await session.connection.fetch(question))[0][0]))
         await session.one("next_expiry", bucket=0)
+        await calm(cleaner, proxy)
         proxy.stall()
         await session.one("next_expiry", bucket=0)
 
@@ -150,6 +159,7 @@ async def test_idle_connections_of_before_the_silence_are_closed_and_not_used_ag
 
     await asyncio.gather(*(cleaner.run(together) for _ in range(3)))
     assert cleaner.connections() == (0, 3)
+    await calm(cleaner, proxy)
     stalled = proxy.stall()
     with pytest.raises(DatabaseUnreachable):
         await asyncio.wait_for(cleaner.one("next_expiry", bucket=0), PATIENCE)
@@ -166,10 +176,12 @@ async def test_a_server_that_nobody_can_even_ask_does_not_answer(
     async def in_vain(_: object) -> list[int]:
         raise asked
 
-    monkeypatch.setattr(cleaner._watch, "_ask", in_vain)  # type: ignore[attr-defined]
-    proxy.stall(new_ones=True)
-    with pytest.raises(DatabaseUnreachable):
-        await asyncio.wait_for(cleaner.one("next_expiry", bucket=0), PATIENCE)
+    await calm(cleaner, proxy)
+    with monkeypatch.context() as silence:
+        silence.setattr(cleaner._watch, "_ask", in_vain)  # type: ignore[attr-defined]
+        proxy.stall(new_ones=True)
+        with pytest.raises(DatabaseUnreachable):
+            await asyncio.wait_for(cleaner.one("next_expiry", bucket=0), PATIENCE)
     proxy.heal(late=False)
     await asyncio.wait_for(cleaner.one("next_expiry", bucket=0), PATIENCE)
 
